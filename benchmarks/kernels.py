@@ -1,0 +1,809 @@
+"""Time every kernel on the GPU at hand against its floor and against torch; sweep configurations.
+
+    python benchmarks/kernels.py OUT.json [section ...]
+
+Sections: gemm (sweep and table), attention, small, chain (whole decode steps); default all.
+Times are medians of CUDA-graph replays over inputs that don't fit in L2. A pool of processes
+compiles every variant first, so that the timed process finds them in Triton's cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import triton
+
+from octavo.attention.interface import CommonAttentionMetadata
+from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.paged_decode import DecodeConfig, build_decode_map, decode_config, paged_decode
+from octavo.kernels.paged_prefill import PrefillConfig, build_prefill_map, paged_prefill
+from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
+
+BANDWIDTH = 4476e9  # bytes/s: a large sum on an H200
+COMPUTE = 790e12  # bf16 FLOP/s of cuBLAS there
+BF16 = torch.bfloat16
+START = time.time()
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    hidden: int
+    heads: int
+    kv_heads: int
+    inter: int
+    layers: int
+    head_size: int = 128
+    vocab: int = 151936
+
+    @property
+    def linears(self) -> dict[str, tuple[int, int]]:
+        q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
+        return {
+            "qkv": (q + 2 * kv, self.hidden),
+            "o": (self.hidden, q),
+            "gate_up": (2 * self.inter, self.hidden),
+            "down": (self.hidden, self.inter),
+        }
+
+
+MODELS = [
+    Model("qwen3-8b", 4096, 32, 8, 12288, 36),
+    Model("qwen3-0.6b", 1024, 16, 8, 3072, 28),
+]
+LM_HEADS = {m.name: (m.vocab, m.hidden) for m in MODELS}
+
+
+def say(*parts: object) -> None:
+    print(f"[{time.time() - START:6.1f}]", *parts, flush=True)
+
+
+def graph_time(fn, calls: int, replays: int = 7) -> float:
+    """Microseconds per call of fn(), which makes `calls` calls."""
+    fn()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fn()
+    graph.replay()
+    times = []
+    for _ in range(replays):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times)[len(times) // 2] * 1e3 / calls
+
+
+# --- GEMM ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gemm:
+    shape: tuple[int, int]
+    rows: int
+    config: GemvConfig | GemmConfig | None  # None: cuBLAS
+    pdl: bool = False
+    gated: bool = False
+
+    @property
+    def floor(self) -> float:
+        n, k = self.shape
+        return max(n * k * 2 / BANDWIDTH, 2 * n * k * self.rows / COMPUTE) * 1e6
+
+
+ROWS = (1, 8, 32, 64)
+LARGE_ROWS = (128, 256)
+
+
+def gemm_shapes() -> list[tuple[int, int]]:
+    shapes = [shape for model in MODELS for shape in model.linears.values()]
+    return list(dict.fromkeys(shapes + list(LM_HEADS.values())))
+
+
+def gemv_configs(inner: int) -> list[GemvConfig]:
+    return [
+        GemvConfig(n, warps)
+        for warps in (2, 4, 8)
+        if inner % (warps * 256) == 0
+        for n in (2, 4, 8, 16)
+        if not (n == 16 and warps == 2)
+    ]
+
+
+TILES = [  # block_n, block_k, num_warps, num_stages
+    (16, 256, 4, 4),
+    (32, 128, 4, 4),
+    (32, 256, 4, 4),
+    (64, 64, 4, 6),
+    (64, 128, 4, 4),
+    (128, 64, 4, 4),
+    (128, 64, 8, 5),
+]
+LARGE_TILES = [(128, 128, 64, 8, 4), (128, 64, 64, 4, 4), (256, 128, 64, 8, 3), (64, 128, 64, 4, 4)]
+
+
+def gemm_cases() -> list[Gemm]:
+    cases = []
+    for shape in gemm_shapes():
+        n, k = shape
+        for rows in ROWS:
+            if rows == 1:
+                cases += [Gemm(shape, 1, config) for config in gemv_configs(k)]
+                continue
+            block_m = max(rows, 16)
+            for block_n, block_k, warps, stages in TILES:
+                for split in (1, 2, 4, 8):
+                    programs = -(-n // block_n) * split
+                    useful = 96 <= programs <= 800 or (split == 1 and programs > 800)
+                    if useful and k // split >= 2 * block_k:
+                        config = GemmConfig(block_m, block_n, block_k, split, warps, stages)
+                        cases.append(Gemm(shape, rows, config))
+        if n > 100000 or n * k < 1e7:
+            continue
+        for rows in LARGE_ROWS:
+            for block_m, block_n, block_k, warps, stages in LARGE_TILES:
+                for split in (1, 2, 4):
+                    programs = -(-n // block_n) * -(-rows // block_m) * split
+                    if block_m <= rows and 96 <= programs <= 600:
+                        config = GemmConfig(block_m, block_n, block_k, split, warps, stages)
+                        cases.append(Gemm(shape, rows, config))
+    return cases
+
+
+@functools.cache
+def weight_pool() -> torch.Tensor:
+    """1.25 GB of random weights; every GEMM rotates among slices of it."""
+    return torch.empty(151936 * 4096, dtype=BF16, device="cuda").normal_(std=0.02)
+
+
+@functools.cache
+def arrival_counters() -> torch.Tensor:
+    return torch.zeros(MAX_TILES, dtype=torch.int32, device="cuda")
+
+
+def run_gemm(case: Gemm, weights: list[torch.Tensor], x: torch.Tensor) -> None:
+    for weight in weights:
+        if case.config is None:
+            F.linear(x, weight)
+        else:
+            arrivals = arrival_counters()
+            stream_gemm(x, weight, None, case.config, arrivals, gated=case.gated, pdl=case.pdl)
+
+
+def warm_gemm(case: Gemm) -> None:
+    n, k = case.shape
+    weight = torch.empty(n, k, dtype=BF16, device="cuda")
+    run_gemm(case, [weight], torch.empty(case.rows, k, dtype=BF16, device="cuda"))
+
+
+def time_gemm(case: Gemm) -> float:
+    n, k = case.shape
+    pool = weight_pool()
+    count = min(pool.numel() // (n * k), max(4, -(-200_000_000 // (n * k * 2))), 48)
+    weights = list(pool[: count * n * k].view(count, n, k))
+    x = torch.randn(case.rows, k, dtype=BF16, device="cuda")
+    return graph_time(lambda: run_gemm(case, weights, x), count)
+
+
+def gemm_section(pool) -> dict:
+    cases = gemm_cases()
+    say(f"gemm: {len(cases)} cases")
+    warm(pool, warm_gemm, unique_variants(cases))
+    say("gemm: compiled")
+    times: dict[tuple, list[tuple[float, Gemm]]] = {}
+    for case in cases:
+        took = timed(time_gemm, case)
+        if took is not None:
+            times.setdefault((case.shape, case.rows), []).append((took, case))
+    say("gemm: first pass timed")
+    second = []
+    for found in times.values():
+        found.sort(key=lambda pair: pair[0])
+        for rank, (_, case) in enumerate(found[:2]):
+            if case.rows > 64:
+                continue
+            for prefetch in prefetches(case) if rank == 0 else (0,):
+                config = dataclasses.replace(case.config, prefetch=prefetch)
+                second.append(dataclasses.replace(case, config=config, pdl=True))
+    warm(pool, warm_gemm, unique_variants(second))
+    for case in second:
+        took = timed(time_gemm, case)
+        if took is not None:
+            times[case.shape, case.rows].append((took, case))
+    rows = []
+    for (shape, m), found in times.items():
+        plain = (
+            sorted((t, c) for t, c in found if not c.pdl)[0]
+            if False
+            else min((pair for pair in found if not pair[1].pdl), key=lambda pair: pair[0])
+        )
+        chained = min((pair for pair in found if pair[1].pdl), key=lambda p: p[0], default=plain)
+        cublas = timed(time_gemm, Gemm(shape, m, None))
+        row = {
+            "shape": shape,
+            "rows": m,
+            "floor_us": round(plain[1].floor, 2),
+            "cublas_us": round(cublas, 2),
+            "stream_us": round(plain[0], 2),
+            "stream_config": str(plain[1].config),
+            "pdl_us": round(chained[0], 2),
+            "pdl_config": str(chained[1].config),
+            "top": [[round(t, 2), str(c.config), c.pdl] for t, c in found[:6]],
+        }
+        rows.append(row)
+        say(
+            f"gemm N={shape[0]:6d} K={shape[1]:5d} M={m:3d} floor {row['floor_us']:7.2f} "
+            f"cublas {row['cublas_us']:7.2f} stream {row['stream_us']:7.2f}",
+            f"pdl {row['pdl_us']:7.2f}",
+            short(plain[1].config),
+            short(chained[1].config),
+        )
+    return {"table": rows}
+
+
+def short(config) -> str:
+    return ",".join(str(v) for v in dataclasses.astuple(config))
+
+
+def prefetches(case: Gemm) -> tuple[int, ...]:
+    k = case.shape[1]
+    config = case.config
+    if isinstance(config, GemvConfig):
+        least = config.num_warps * 32 // config.block_n * 8
+        return tuple(p for p in (0, 512, 1024, 2048) if p == 0 or least <= p <= k)
+    share = k // config.split_k
+    least = config.num_warps * 32 // config.block_n * 8
+    return tuple(p for p in (0, 256, 512, 1024) if p == 0 or least <= p <= share)
+
+
+def unique_variants(cases: list[Gemm]) -> list[Gemm]:
+    """One case per compiled variant."""
+    found = {}
+    for case in cases:
+        inner = case.shape[1] if isinstance(case.config, GemvConfig) else 0
+        found.setdefault((case.config, case.pdl, case.gated, inner, case.rows == 1), case)
+    return list(found.values())
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decode:
+    name: str
+    heads: int
+    lengths: tuple[int, ...]
+    config: DecodeConfig
+    block_major: bool = True
+    pdl: bool = False
+    layers: int = 36
+
+    @property
+    def floor(self) -> float:
+        return sum(self.lengths) * 2 * 8 * 128 * 2 / BANDWIDTH * 1e6
+
+
+@dataclass(frozen=True)
+class Prefill:
+    name: str
+    heads: int
+    rows: tuple[tuple[int, int], ...]  # query tokens, length
+    config: PrefillConfig
+    pdl: bool = False
+
+    @property
+    def flops(self) -> float:
+        pairs = sum(q * (n - q) + q * (q + 1) / 2 for q, n in self.rows)
+        return 4 * self.heads * 128 * pairs
+
+
+@functools.cache
+def cache_pool(num_blocks: int) -> torch.Tensor:
+    pool = torch.empty(num_blocks, 36, 2, 8, 16, 128, dtype=BF16, device="cuda")
+    for part in pool.split(1000):
+        part.normal_()
+    return pool
+
+
+def make_batch(rows, num_blocks: int) -> CommonAttentionMetadata:
+    query_lens = np.array([q for q, _ in rows], dtype=np.int32)
+    lengths = np.array([n for _, n in rows], dtype=np.int32)
+    start = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    counts = [-(-int(n) // 16) for n in lengths]
+    order = torch.randperm(num_blocks)
+    if sum(counts) > num_blocks:
+        order = order.repeat(-(-sum(counts) // num_blocks))
+    table = torch.zeros(len(rows), 4096, dtype=torch.int32)
+    at = 0
+    for row, count in enumerate(counts):
+        table[row, :count] = order[at : at + count]
+        at += count
+    return CommonAttentionMetadata(
+        query_start_loc=torch.from_numpy(start).cuda(),
+        seq_lens=torch.from_numpy(lengths).cuda(),
+        block_table=table.cuda(),
+        slots=torch.arange(len(rows), device="cuda"),
+        query_start_loc_cpu=start,
+        seq_lens_cpu=lengths,
+        num_rows=len(rows),
+        num_decode_rows=len(rows),
+        num_tokens=int(start[-1]),
+        max_query_len=int(query_lens.max()),
+        max_seq_len=int(lengths.max()),
+    )
+
+
+def run_decode(case: Decode, batch, q, pool: torch.Tensor) -> None:
+    num_blocks = pool.shape[0]
+    flat = pool if case.block_major else pool.view(36, num_blocks, 2, 8, 16, 128).transpose(0, 1)
+    step = (batch.query_start_loc, batch.seq_lens)
+    decode_map = build_decode_map(
+        *step,
+        num_heads=case.heads,
+        num_kv_heads=8,
+        head_size=128,
+        max_query_len=1,
+        window=0,
+        config=case.config,
+        pdl=case.pdl,
+    )
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    for layer in range(case.layers):
+        paged_decode(
+            q, flat[:, layer], out, *step, batch.slots, batch.block_table, decode_map,
+            scale=128**-0.5, pdl=case.pdl,
+        )  # fmt: skip
+
+
+def run_prefill(case: Prefill, batch, q, pool: torch.Tensor, layers: int) -> None:
+    prefill_map = build_prefill_map(
+        batch.query_start_loc,
+        num_tokens=q.shape[0],
+        num_heads=case.heads,
+        num_kv_heads=8,
+        min_query_len=2,
+        config=case.config,
+        pdl=case.pdl,
+    )
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    for layer in range(layers):
+        paged_prefill(
+            q, pool[:, layer], out, batch.query_start_loc, batch.seq_lens, batch.slots,
+            batch.block_table, prefill_map, scale=128**-0.5, pdl=case.pdl,
+        )  # fmt: skip
+
+
+def warm_attention(case: Decode | Prefill) -> None:
+    pool = torch.zeros(40, 36, 2, 8, 16, 128, dtype=BF16, device="cuda")
+    if isinstance(case, Decode):
+        batch = make_batch([(1, 300), (1, 200)], 40)
+        q = torch.zeros(2, case.heads, 128, dtype=BF16, device="cuda")
+        run_decode(dataclasses.replace(case, layers=1), batch, q, pool)
+    else:
+        batch = make_batch([(300, 300)], 40)
+        q = torch.zeros(300, case.heads, 128, dtype=BF16, device="cuda")
+        run_prefill(case, batch, q, pool, 1)
+
+
+def time_decode(case: Decode) -> float:
+    pool = cache_pool(17408)
+    batch = make_batch([(1, n) for n in case.lengths], pool.shape[0])
+    q = torch.randn(len(case.lengths), case.heads, 128, dtype=BF16, device="cuda")
+    return graph_time(lambda: run_decode(case, batch, q, pool), case.layers, 5)
+
+
+def time_prefill(case: Prefill) -> float:
+    pool = cache_pool(17408)
+    batch = make_batch(case.rows, pool.shape[0])
+    q = torch.randn(batch.num_tokens, case.heads, 128, dtype=BF16, device="cuda")
+    return graph_time(lambda: run_prefill(case, batch, q, pool, 4), 4, 5)
+
+
+DECODE_LOADS = {
+    "b1_ctx512": (512,),
+    "b32_ctx300": tuple(range(285, 317)),
+    "b256_ctx400": tuple(range(272, 528)),
+    "b32_ctx8k": (8192,) * 32,
+    "1x32k_31x512": (32768,) + (512,) * 31,
+    "b1_ctx32k": (32768,),
+}
+DECODE_CONFIGS = [
+    DecodeConfig(64, 2, 4, 3),
+    DecodeConfig(64, 3, 4, 3),
+    DecodeConfig(32, 4, 4, 3),
+    DecodeConfig(32, 3, 4, 4),
+    DecodeConfig(64, 3, 4, 2),
+    DecodeConfig(128, 1, 4, 3),
+    DecodeConfig(32, 4, 2, 4),
+]
+PREFILL_LOADS = {
+    "1k": ((1024, 1024),),
+    "8k": ((8192, 8192),),
+    "8x1k": ((1024, 1024),) * 8,
+    "8k_of_32k": ((8192, 32768),),
+}
+PREFILL_CONFIGS = [
+    PrefillConfig(128, 64, 1, 8, 3),
+    PrefillConfig(128, 128, 1, 8, 2),
+    PrefillConfig(128, 128, 1, 8, 3),
+    PrefillConfig(128, 64, 1, 8, 4),
+    PrefillConfig(64, 64, 2, 4, 3),
+    PrefillConfig(64, 64, 2, 4, 2),
+]
+
+
+def attention_section(pool) -> dict:
+    decodes = [
+        Decode(name, heads, lengths, config)
+        for heads in (32, 16)
+        for name, lengths in DECODE_LOADS.items()
+        for config in DECODE_CONFIGS
+        if heads == 32 or "8k" not in name
+    ]
+    prefills = [
+        Prefill(name, 32, rows, config)
+        for name, rows in PREFILL_LOADS.items()
+        for config in PREFILL_CONFIGS
+    ]
+    chosen = [dataclasses.replace(c, pdl=True) for c in decodes]
+    kinds = {(type(c), c.heads, c.config, c.pdl): c for c in [*decodes, *prefills, *chosen]}
+    warm(pool, warm_attention, list(kinds.values()))
+    say("attention: compiled")
+    rows = []
+    best: dict[tuple, tuple[float, Decode]] = {}
+    for case in decodes:
+        took = timed(time_decode, case)
+        if took is None:
+            continue
+        key = (case.heads, case.name)
+        rows.append(["decode", *key, short(case.config), round(took, 2), round(case.floor, 2)])
+        if key not in best or took < best[key][0]:
+            best[key] = (took, case)
+    for (heads, name), (took, case) in best.items():
+        other = timed(time_decode, dataclasses.replace(case, block_major=False))
+        chained = timed(time_decode, dataclasses.replace(case, pdl=True))
+        rows.append(["decode_layer_major", heads, name, short(case.config), round(other, 2)])
+        rows.append(["decode_pdl", heads, name, short(case.config), round(chained, 2)])
+        per = " ".join(
+            f"{r[3]}={r[4]}" for r in rows if r[0] == "decode" and r[1:3] == [heads, name]
+        )
+        say(
+            f"decode Hq={heads} {name:14s} floor {case.floor:7.2f} best {took:7.2f} "
+            f"pdl {chained:7.2f} layer-major {other:7.2f} | {per}"
+        )
+    for name, loads in PREFILL_LOADS.items():
+        found = []
+        for case in prefills:
+            if case.name != name:
+                continue
+            took = timed(time_prefill, case)
+            if took is not None:
+                found.append((round(case.flops / took / 1e6, 1), short(case.config)))
+                rows.append(["prefill", 32, name, short(case.config), round(took, 2), found[-1][0]])
+        say(f"prefill {name:10s} TFLOP/s " + " ".join(f"{c}={t}" for t, c in found), len(loads))
+    rows.append(["sdpa", 32, "8k", "torch", *sdpa_reference()])
+    say("sdpa 8k causal (torch, contiguous)", rows[-1][4:])
+    cache_pool.cache_clear()
+    torch.cuda.empty_cache()
+    return {"table": rows}
+
+
+def sdpa_reference() -> tuple[float, float]:
+    q = torch.randn(1, 32, 8192, 128, dtype=BF16, device="cuda")
+    k, v = (torch.randn(1, 8, 8192, 128, dtype=BF16, device="cuda") for _ in range(2))
+    call = functools.partial(
+        F.scaled_dot_product_attention, q, k, v, is_causal=True, enable_gqa=True
+    )
+    took = graph_time(call, 1, 5)
+    return round(took, 1), round(4 * 32 * 128 * 8192 * 8193 / 2 / took / 1e6, 1)
+
+
+# --- small kernels and whole steps --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Small:
+    kernel: str
+    tokens: int
+    pdl: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel} T={self.tokens}{' pdl' if self.pdl else ''}"
+
+
+def small_cases() -> list[Small]:
+    cases = [
+        Small(kernel, tokens, pdl)
+        for tokens in (1, 256, 8192)
+        for kernel in ("fused_add_rms_norm", "silu_and_mul", "qk_norm_rope_cache")
+        for pdl in (False, True)
+        if not (pdl and tokens > 256)
+    ]
+    sampling = ("greedy", "torch argmax", "race")
+    return cases + [Small(kernel, rows) for rows in (1, 32, 256) for kernel in sampling]
+
+
+def prepare_small(case: Small, copies: int):
+    """(function of one input, inputs, bytes it must move): Qwen3-8B's sizes."""
+    tokens, pdl = case.tokens, case.pdl
+    make = functools.partial(torch.empty, dtype=BF16, device="cuda")
+    weight = torch.ones(4096, dtype=BF16, device="cuda")
+    if case.kernel == "fused_add_rms_norm":
+        pairs = make(copies, 2, tokens, 4096).normal_()
+        call = functools.partial(norm.fused_add_rms_norm, weight=weight, eps=1e-6, pdl=pdl)
+        return (lambda pair: call(pair[0], pair[1])), pairs, 4 * tokens * 4096 * 2
+    if case.kernel == "silu_and_mul":
+        gates = make(copies, tokens, 24576).normal_()
+        return functools.partial(activation.silu_and_mul, pdl=pdl), gates, tokens * 12288 * 6
+    if case.kernel == "qk_norm_rope_cache":
+        qkv = make(copies, tokens, 6144).normal_()
+        pages = make(-(-tokens // 16), 36, 2, 8, 16, 128)
+        positions = torch.arange(tokens, device="cuda")
+        cos_sin = torch.rand(8192, 128, device="cuda")
+
+        def rotate(x: torch.Tensor) -> None:
+            rotary_cache.qk_norm_rope_cache(
+                x, weight[:128], weight[:128], 1e-6, cos_sin, positions, positions,
+                pages[:, 3], 128, True, pdl=pdl,
+            )  # fmt: skip
+
+        return rotate, qkv, tokens * 6144 * 2 * 2
+    logits = torch.randn(copies, tokens, 151936, device="cuda")
+    keys = (torch.zeros(tokens, dtype=torch.int32, device="cuda"),) * 2
+    calls = {
+        "greedy": sample.greedy,
+        "torch argmax": lambda x: x.argmax(dim=-1),
+        "race": lambda x: sample.sample(x, None, keys),
+    }
+    return calls[case.kernel], logits, tokens * 151936 * 4
+
+
+def warm_small(case: Small) -> None:
+    call, given, _ = prepare_small(case, 1)
+    call(given[0])
+
+
+def time_small(case: Small) -> tuple[float, float]:
+    copies = 4 if case.tokens > 1000 else 16
+    call, given, num_bytes = prepare_small(case, copies)
+    took = graph_time(lambda: [call(x) for x in given], copies)
+    return round(took, 2), round(num_bytes / BANDWIDTH * 1e6, 2)
+
+
+def small_section(pool) -> dict:
+    warm(pool, warm_small, small_cases())
+    rows = []
+    for case in small_cases():
+        found = timed(time_small, case)
+        if found is not None:
+            rows.append([case.name, *found])
+            say(f"small {case.name:30s} {found[0]:8.2f} us, floor {found[1]:8.2f}")
+    return {"table": rows}
+
+
+class DecodeChain:
+    """A whole decode step of a model with random weights: what a CUDA graph of one would hold."""
+
+    def __init__(self, model: Model, rows: int, length: int) -> None:
+        self.model, self.rows = model, rows
+        make = functools.partial(torch.empty, dtype=BF16, device="cuda")
+        self.weights = [
+            {name: make(shape).normal_(std=0.02) for name, shape in model.linears.items()}
+            for _ in range(model.layers)
+        ]
+        self.lm_head = make(model.vocab, model.hidden).normal_(std=0.02)
+        self.norm = torch.ones(model.hidden, dtype=BF16, device="cuda")
+        self.head_norm = torch.ones(model.head_size, dtype=BF16, device="cuda")
+        blocks = -(-length // 16) * rows + 1
+        self.cache = make(blocks, model.layers, 2, 8, 16, 128).normal_()
+        self.batch = make_batch([(1, length)] * rows, blocks)
+        self.ids = torch.randint(0, model.vocab, (rows,), dtype=torch.int32, device="cuda")
+        self.positions = torch.full((rows,), length - 1, device="cuda")
+        self.slots = inputs.slot_mapping(
+            self.positions,
+            torch.arange(rows, dtype=torch.int32, device="cuda"),
+            self.batch.slots,
+            self.batch.block_table,
+            16,
+        )
+        angles = torch.rand(length, 64, device="cuda")
+        self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1)
+
+    def linear(self, x, weight, plan, pdl, gated=False):
+        config = plan.get(tuple(weight.shape))
+        if config is None:
+            return F.linear(x, weight)
+        return stream_gemm(x, weight, None, config, arrival_counters(), gated=gated, pdl=pdl)
+
+    def step(self, plan: dict, pdl: bool, gated: bool) -> torch.Tensor:
+        model, batch = self.model, self.batch
+        linear = functools.partial(self.linear, plan=plan, pdl=pdl)
+        decode_map = build_decode_map(
+            batch.query_start_loc,
+            batch.seq_lens,
+            num_heads=model.heads,
+            num_kv_heads=8,
+            head_size=128,
+            max_query_len=1,
+            window=0,
+            config=decode_config(128, 2),
+            pdl=pdl,
+        )
+        hidden = embedding.embedding(self.ids, self.lm_head, pdl=pdl)
+        residual = hidden
+        out = None
+        for layer, weights in enumerate(self.weights):
+            if out is None:
+                x = norm.rms_norm(hidden, self.norm, 1e-6, pdl=pdl)
+            else:
+                x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
+            qkv = linear(x, weights["qkv"])
+            q = rotary_cache.qk_norm_rope_cache(
+                qkv, self.head_norm, self.head_norm, 1e-6, self.cos_sin, self.positions,
+                self.slots, self.cache[:, layer], 128, True, pdl=pdl,
+            )  # fmt: skip
+            attended = torch.empty(q.shape, dtype=BF16, device="cuda")
+            paged_decode(
+                q, self.cache[:, layer], attended, batch.query_start_loc, batch.seq_lens,
+                batch.slots, batch.block_table, decode_map, scale=128**-0.5, pdl=pdl,
+            )  # fmt: skip
+            out = linear(attended.flatten(1), weights["o"])
+            x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
+            if gated and tuple(weights["gate_up"].shape) in plan:
+                x = linear(x, weights["gate_up"], gated=True)
+            else:
+                x = activation.silu_and_mul(linear(x, weights["gate_up"]), pdl=pdl)
+            out = linear(x, weights["down"])
+        x, _ = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
+        return sample.greedy(linear(x, self.lm_head))
+
+
+def parse_config(text: str) -> GemvConfig | GemmConfig:
+    return eval(text, {"GemvConfig": GemvConfig, "GemmConfig": GemmConfig})
+
+
+def chain_plans(model: Model, num_rows: int, table: list[dict]) -> dict[str, tuple]:
+    """Name -> (weight shape -> configuration, pdl, gated)."""
+    shapes = [*model.linears.values(), LM_HEADS[model.name]]
+    entries = [r for r in table if tuple(r["shape"]) in shapes and r["rows"] == num_rows]
+    plain = {tuple(r["shape"]): parse_config(r["stream_config"]) for r in entries}
+    prefetched = {tuple(r["shape"]): parse_config(r["pdl_config"]) for r in entries}
+    bare = {shape: dataclasses.replace(c, prefetch=0) for shape, c in prefetched.items()}
+    plans = {"cublas": ({}, False, False), "cublas pdl": ({}, True, False)}
+    if entries:
+        plans["stream"] = (plain, False, False)
+        plans["stream pdl"] = (bare, True, False)
+        plans["stream pdl prefetch"] = (prefetched, True, False)
+        plans["gated"] = (plain, False, True)
+        plans["gated pdl"] = (bare, True, True)
+        plans["gated pdl prefetch"] = (prefetched, True, True)
+    return plans
+
+
+def warm_chain(case: tuple) -> None:
+    model, num_rows, plan = case
+    DecodeChain(dataclasses.replace(model, layers=2), num_rows, 40).step(*plan)
+
+
+def chain_section(pool, gemm: dict | None) -> dict:
+    table = [] if gemm is None else gemm["table"]
+    loads = [(model, num_rows) for model in MODELS for num_rows in (1, 32)]
+    plans = {load: chain_plans(*load, table) for load in loads}
+    warm(pool, warm_chain, [(*load, plan) for load in loads for plan in plans[load].values()])
+    say("chain: compiled")
+    rows = []
+    for model, num_rows in loads:
+        chain = DecodeChain(model, num_rows, 320)
+        weights = sum(n * k for n, k in model.linears.values()) * model.layers
+        weights += model.vocab * model.hidden
+        floor = round(weights * 2 / BANDWIDTH * 1e3, 3)
+        expected = chain.step({}, False, False)
+        for name, plan in plans[model, num_rows].items():
+            took = timed(lambda p, chain=chain: graph_time(lambda: chain.step(*p), 1000), plan)
+            if took is None:
+                continue
+            same = int((chain.step(*plan) == expected).sum())
+            rows.append([model.name, num_rows, name, round(took, 3), floor, same])
+            say(
+                f"chain {model.name} M={num_rows} {name:20s} {took:7.3f} ms, floor {floor:6.3f}, "
+                f"same tokens {same}/{num_rows}"
+            )
+        del chain
+        torch.cuda.empty_cache()
+    return {"table": rows}
+
+
+# --- driver -------------------------------------------------------------------------------------
+
+
+def timed(fn, case):
+    try:
+        return fn(case)
+    except Exception as error:  # a configuration too large for the device is a result too
+        say("failed", case, repr(error)[:160])
+        torch.cuda.synchronize()
+        return None
+
+
+def guarded(task) -> str | None:
+    fn, case = task
+    try:
+        fn(case)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except Exception as error:
+        return f"{case}: {error!r}"[:200]
+    return None
+
+
+def warm(pool, fn, cases: list) -> None:
+    for failure in pool.imap_unordered(guarded, [(fn, case) for case in cases]):
+        if failure:
+            say("compile failed", failure)
+
+
+def facts() -> dict:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "device": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "bandwidth": BANDWIDTH,
+    }
+
+
+def read_bandwidth() -> float:
+    x = torch.empty(2 * 1024**3, dtype=BF16, device="cuda").normal_()
+    view = x.view(8192, -1)
+    took = graph_time(lambda: torch.sum(view, dim=1, dtype=torch.float32), 1)
+    return round(x.numel() * 2 / took / 1e3, 1)
+
+
+def main() -> None:
+    path, *sections = sys.argv[1:]
+    sections = sections or ["gemm", "attention", "small", "chain"]
+    # Fork before this process has touched CUDA.
+    context = multiprocessing.get_context("fork")
+    workers = max(min((os.cpu_count() or 2) - 2, 14), 1)
+    results: dict = {}
+    with context.Pool(workers) as pool:
+        results["facts"] = facts()
+        results["facts"]["measured_read_GBs"] = read_bandwidth()
+        torch.cuda.empty_cache()
+        say(results["facts"])
+        for section in sections:
+            if section == "gemm":
+                results["gemm"] = gemm_section(pool)
+            elif section == "attention":
+                results["attention"] = attention_section(pool)
+            elif section == "small":
+                results["small"] = small_section(pool)
+            elif section == "chain":
+                weight_pool.cache_clear()
+                torch.cuda.empty_cache()
+                results["chain"] = chain_section(pool, results.get("gemm"))
+            with open(path, "w") as file:
+                json.dump(results, file, indent=1)
+            say(section, "done")
+
+
+if __name__ == "__main__":
+    main()

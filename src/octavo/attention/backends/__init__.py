@@ -1,0 +1,1 @@
+"""Attention backends, one per file; none imports another."""

@@ -1,0 +1,172 @@
+"""Paged attention in Triton: the default on CUDA, for decode, prefill, mixed and draft rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from octavo.attention.interface import AttentionParams, AttentionSetup, CommonAttentionMetadata
+from octavo.kernels.launch import supports_pdl
+from octavo.kernels.paged_decode import (
+    DecodeMap,
+    build_decode_map,
+    decode_config,
+    free_query_len,
+    max_query_len,
+    paged_decode,
+)
+from octavo.kernels.paged_prefill import (
+    PrefillMap,
+    build_prefill_map,
+    paged_prefill,
+    prefill_config,
+)
+from octavo.utils.misc import next_power_of_2
+
+
+@dataclass(slots=True, eq=False)
+class TritonMetadata:
+    """One step: its rows, and who computes what in it.
+
+    Rows with up to `decode_query_len` query tokens are decoded and longer ones prefilled; the
+    kernels tell them apart on the device. `has_decode` and `has_prefill` say which of the two are
+    launched at all.
+    """
+
+    batch: CommonAttentionMetadata
+    decode_query_len: int
+    has_decode: bool
+    has_prefill: bool
+    decode_maps: dict[int, DecodeMap] = field(default_factory=dict)  # by window, 0: none
+    prefill_map: PrefillMap | None = None
+
+
+class TritonAttention:
+    """Attention of one KV group.
+
+    A step may be captured in a CUDA graph: maps are built and read on the device, and launches
+    depend on the step's padded sizes only. Replays must not hold a kind of row (short, long) that
+    the captured step didn't.
+    """
+
+    name: ClassVar[str] = "triton"
+
+    def __init__(self, setup: AttentionSetup) -> None:
+        params = setup.params
+        self._num_heads = params.num_heads
+        self._num_kv_heads = params.num_kv_heads
+        self._head_size = params.head_size
+        self._decode_config = decode_config(params.head_size, setup.kv_dtype.itemsize)
+        self._prefill_config = prefill_config(params.head_size, setup.dtype.itemsize)
+        group = params.num_heads // params.num_kv_heads
+        self._free_query_len = free_query_len(group)
+        self._max_query_len = max_query_len(group, params.head_size, setup.kv_dtype.itemsize)
+        self._pdl = supports_pdl(setup.device)
+
+    @classmethod
+    def unsupported(cls, setup: AttentionSetup) -> list[str]:
+        """Why this backend can't serve `setup`, one reason each; empty when it can."""
+        reasons = []
+        if setup.device.type != "cuda":
+            reasons.append(f"it needs a CUDA device, not {setup.device.type}")
+        elif setup.capability is not None and setup.capability < (8, 0):
+            major, minor = setup.capability
+            reasons.append(f"it needs compute capability 8.0 or later, not {major}.{minor}")
+        if setup.params.head_size > 256:
+            reasons.append(f"head size {setup.params.head_size} is above 256")
+        if setup.kv_dtype != setup.dtype:
+            reasons.append(f"a cache of {setup.kv_dtype} with queries of {setup.dtype}")
+        return reasons
+
+    def build_metadata(self, batch: CommonAttentionMetadata) -> TritonMetadata:
+        """Prepare a step: choose the kernels. Their maps are built when a layer first asks."""
+        limit = 1
+        if batch.max_query_len > 1:
+            limit = self._free_query_len
+            # A step of nothing but drafts (or short chunks) is decoded as a whole.
+            if limit < batch.max_query_len <= self._max_query_len:
+                limit = min(next_power_of_2(batch.max_query_len), self._max_query_len)
+        query_lens = np.diff(batch.query_start_loc_cpu[: batch.num_rows + 1])
+        has_decode = bool(np.any((query_lens > 0) & (query_lens <= limit)))
+        return TritonMetadata(batch, limit, has_decode, batch.max_query_len > limit)
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        kv: torch.Tensor,
+        metadata: TritonMetadata,
+        params: AttentionParams,
+    ) -> torch.Tensor:
+        """Attention of every token of the step; see AttentionBackend.forward."""
+        batch = metadata.batch
+        # Tokens of no row, behind the last one of a padded step, must hold numbers.
+        make = torch.empty if batch.num_tokens == q.shape[0] else torch.zeros
+        out = make(q.shape, dtype=q.dtype, device=q.device)
+        num_rows = batch.seq_lens.shape[0]
+        rows = (
+            batch.query_start_loc[: num_rows + 1],
+            batch.seq_lens,
+            batch.slots,
+            batch.block_table,
+        )
+        window = params.sliding_window or 0
+        if metadata.has_decode:
+            paged_decode(
+                q,
+                kv,
+                out,
+                *rows,
+                self._decode_map(metadata, window),
+                scale=params.scale,
+                soft_cap=params.soft_cap,
+                sinks=params.sinks,
+                pdl=self._pdl,
+            )
+        if metadata.has_prefill:
+            paged_prefill(
+                q,
+                kv,
+                out,
+                *rows,
+                self._prefill_map(metadata, q.shape[0]),
+                scale=params.scale,
+                window=window,
+                soft_cap=params.soft_cap,
+                sinks=params.sinks,
+                pdl=self._pdl,
+            )
+        return out.flatten(1)
+
+    def _decode_map(self, metadata: TritonMetadata, window: int) -> DecodeMap:
+        found = metadata.decode_maps.get(window)
+        if found is None:
+            batch = metadata.batch
+            found = metadata.decode_maps[window] = build_decode_map(
+                batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
+                batch.seq_lens,
+                num_heads=self._num_heads,
+                num_kv_heads=self._num_kv_heads,
+                head_size=self._head_size,
+                max_query_len=metadata.decode_query_len,
+                window=window,
+                config=self._decode_config,
+                pdl=self._pdl,
+            )
+        return found
+
+    def _prefill_map(self, metadata: TritonMetadata, num_tokens: int) -> PrefillMap:
+        if metadata.prefill_map is None:
+            batch = metadata.batch
+            metadata.prefill_map = build_prefill_map(
+                batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
+                num_tokens=num_tokens,
+                num_heads=self._num_heads,
+                num_kv_heads=self._num_kv_heads,
+                min_query_len=metadata.decode_query_len + 1,
+                config=self._prefill_config,
+                pdl=self._pdl,
+            )
+        return metadata.prefill_map

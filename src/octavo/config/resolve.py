@@ -1,0 +1,145 @@
+"""resolve(): options + model files + machine facts -> OctavoConfig, a pure function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.config import compat, hf
+from octavo.config.architectures import model_arch
+from octavo.config.cache import CacheConfig
+from octavo.config.defaults import (
+    Notes,
+    Usage,
+    choose_budget,
+    choose_dtype,
+    choose_graph_sizes,
+    choose_max_model_len,
+)
+from octavo.config.engine_options import EngineOptions
+from octavo.config.generation import eos_token_ids, sampling_defaults
+from octavo.config.load import LoadConfig
+from octavo.config.model import ModelConfig
+from octavo.config.octavo_config import OctavoConfig, section_values
+from octavo.config.parallel import ParallelConfig
+from octavo.config.runtime import AttentionConfig, CompilationConfig, ObservabilityConfig
+from octavo.config.scheduler import SchedulerConfig
+from octavo.types.errors import ConfigError
+from octavo.types.platform_info import PlatformInfo
+
+_PLUGIN = re.compile(r"[\w.]+:[\w.]+")
+_EXECUTORS = ("uni",)
+_MIN_GPU_BLOCK_SIZE = 16  # rows of the smallest tile of the matrix instructions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What the model's files say."""
+
+    hf_config: Mapping[str, Any]  # config.json
+    generation_config: Mapping[str, Any] = field(default_factory=dict)  # generation_config.json
+    kind: str = "folder"  # "folder" or "gguf"
+
+
+def resolve(
+    options: EngineOptions, platform: PlatformInfo, usage: Usage = "llm", *, facts: ModelFacts
+) -> OctavoConfig:
+    """Decide everything. Raises ConfigError with the field, the value and the remedy.
+
+    The result depends on the arguments only. With --max-model-len auto the length is the model's
+    own limit and `model.fit_max_model_len` is set: the memory plan lowers it.
+    """
+    notes = Notes()
+    hf_config = hf.merge(facts.hf_config, options.hf_overrides)
+    arch = model_arch(hf_config)
+    quantization = _quantization(hf_config)
+    dtype = choose_dtype(options.dtype, arch, platform, notes)
+    asked = compat.Asked(options, platform, arch, dtype, quantization)
+    compat.check(asked)
+    _check_values(options, platform)
+    max_model_len = choose_max_model_len(options.max_model_len, arch)
+    budget = choose_budget(options, platform, usage, max_model_len, notes)
+    graph_sizes = choose_graph_sizes(options, platform, budget)
+    file_defaults = {} if options.generation_config == "vllm" else facts.generation_config
+    model = section_values(
+        ModelConfig,
+        options,
+        served_model_name=options.served_model_name or (options.model,),
+        dtype=dtype,
+        max_model_len=max_model_len,
+        logits_processors=options.logits_processors or (),
+        arch=arch,
+        quantization=quantization,
+        fit_max_model_len=options.max_model_len == "auto",
+        eos_token_ids=eos_token_ids(arch.eos_token_ids, facts.generation_config),
+        generation_defaults=sampling_defaults(
+            file_defaults, options.override_generation_config, notes
+        ),
+    )
+    scheduler = section_values(
+        SchedulerConfig,
+        options,
+        max_num_batched_tokens=budget.max_num_batched_tokens,
+        max_num_seqs=budget.max_num_seqs,
+    )
+    compilation = section_values(
+        CompilationConfig,
+        options,
+        cudagraph_capture_sizes=graph_sizes,
+        max_cudagraph_capture_size=max(graph_sizes, default=0),
+    )
+    if options.trust_remote_code:
+        notes.add("trust_remote_code changes nothing: octavo never runs code from a checkpoint")
+    return OctavoConfig(
+        model=ModelConfig(**model),
+        load=LoadConfig(
+            **section_values(LoadConfig, options, load_format=_load_format(options, facts))
+        ),
+        cache=CacheConfig(**section_values(CacheConfig, options, kv_cache_dtype=dtype)),
+        scheduler=SchedulerConfig(**scheduler),
+        parallel=ParallelConfig(**section_values(ParallelConfig, options)),
+        attention=AttentionConfig(**section_values(AttentionConfig, options)),
+        compilation=CompilationConfig(**compilation),
+        observability=ObservabilityConfig(**section_values(ObservabilityConfig, options)),
+        device=platform,
+        notes=tuple(notes.lines),
+    )
+
+
+def _quantization(hf_config: Mapping[str, Any]) -> str | None:
+    quantized = hf_config.get("quantization_config")
+    if not quantized:
+        return None
+    return str(quantized.get("quant_method", "unknown"))
+
+
+def _load_format(options: EngineOptions, facts: ModelFacts) -> str:
+    found = "gguf" if facts.kind == "gguf" else "safetensors"
+    asked = options.load_format
+    if asked in ("safetensors", "gguf") and asked != found:
+        raise ConfigError(
+            f"load_format={asked!r}, but {options.model!r} holds {found}; use --load-format auto"
+        )
+    return "dummy" if asked == "dummy" else found
+
+
+def _check_values(options: EngineOptions, platform: PlatformInfo) -> None:
+    size = options.block_size
+    if size & (size - 1):
+        raise ConfigError(f"block_size={size} is not a power of two; use --block-size 16")
+    if platform.device_type == "cuda" and size < _MIN_GPU_BLOCK_SIZE:
+        raise ConfigError(
+            f"block_size={size} is below {_MIN_GPU_BLOCK_SIZE}, the rows of a GPU tile; use "
+            f"--block-size {_MIN_GPU_BLOCK_SIZE}"
+        )
+    executor = options.distributed_executor_backend
+    if executor not in _EXECUTORS and not _PLUGIN.fullmatch(executor):
+        raise ConfigError(
+            f"distributed_executor_backend={executor!r}: expected {', '.join(_EXECUTORS)} or "
+            "module:Class"
+        )
+    for name in options.logits_processors or ():
+        if not _PLUGIN.fullmatch(name):
+            raise ConfigError(f"logits_processors has {name!r}: expected module:Class")

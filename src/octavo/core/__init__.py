@@ -1,0 +1,1 @@
+"""Scheduling and KV-cache bookkeeping: which request computes which tokens in which step."""

@@ -1,0 +1,1 @@
+"""KV-cache bookkeeping: blocks, prefix cache, groups of layers, and the layout of the cache."""

@@ -1,0 +1,91 @@
+"""Block hashes: a name for the content of a KV block that is equal wherever it is computed.
+
+The keys and values of a block depend on the model, the adapter and every token up to the block's
+end. So hashes form a chain: hash(block) = H(hash of the block before, tokens of the block), and
+the chain starts from what else matters: model, LoRA adapter, salt. The encoding is fixed (tokens
+as little-endian uint32), so hashes agree between processes, restarts and machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Protocol
+
+import xxhash
+
+from octavo.types.errors import ConfigError
+
+_FORMAT = "octavo-kv-1"  # changes when the encoding does
+
+
+class _Digest(Protocol):
+    def digest(self) -> bytes: ...
+
+
+# xxhash is faster but not collision-resistant: for tenants that trust each other.
+DIGESTS: dict[str, Callable[[bytes], _Digest]] = {
+    "sha256": hashlib.sha256,
+    "xxhash": xxhash.xxh3_128,
+}
+
+
+class BlockHasher:
+    """Hashes the token blocks of requests for one model."""
+
+    def __init__(self, algo: str, model_key: str, block_size: int) -> None:
+        """`model_key` names everything but tokens, adapter and salt that the cache content
+        depends on (weights, cache dtype); `block_size` is in tokens.
+        """
+        if algo not in DIGESTS:
+            raise ConfigError(
+                f"prefix_caching_hash_algo={algo!r} is unknown; choose one of {sorted(DIGESTS)}"
+            )
+        self.block_size = block_size
+        self._digest = DIGESTS[algo]
+        self._root = self._digest(_encode("model", _FORMAT, model_key)).digest()
+
+    def root(self, lora_name: str | None, cache_salt: str | None) -> bytes:
+        """Where the chain of a request starts: nothing matches across adapters or salts."""
+        if lora_name is None and cache_salt is None:
+            return self._root
+        return self._digest(_encode("request", lora_name, cache_salt) + self._root).digest()
+
+    def extend(self, hashes: list[bytes], root: bytes, token_ids: list[int]) -> None:
+        """Append the hashes of the full blocks of `token_ids` that `hashes` lacks.
+
+        Raises OverflowError if a token id is not in 0..2**32-1.
+        """
+        start = len(hashes) * self.block_size
+        count = (len(token_ids) - start) // self.block_size
+        if count <= 0:
+            return
+        tokens = array("I", token_ids[start:] if start else token_ids)
+        if sys.byteorder == "big":
+            tokens.byteswap()
+        data = tokens.tobytes()
+        stride = self.block_size * tokens.itemsize
+        digest = self._digest
+        parent = hashes[-1] if hashes else root
+        for offset in range(0, count * stride, stride):
+            parent = digest(parent + data[offset : offset + stride]).digest()
+            hashes.append(parent)
+
+
+def _encode(*parts: str | None) -> bytes:
+    """Parts with their lengths, so that different parts never give the same bytes.
+
+    The first part tells the kinds of roots apart from each other; a block's message starts with
+    a digest, so no choice of names or salt can imitate one.
+    """
+    encoded = []
+    for part in parts:
+        if part is None:
+            encoded.append(b"\0")
+        else:
+            data = part.encode("utf-8", "surrogatepass")
+            encoded.append(b"\1" + struct.pack("<Q", len(data)) + data)
+    return b"".join(encoded)

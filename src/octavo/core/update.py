@@ -1,0 +1,176 @@
+"""ResultApplier: what a step produced -> tokens, finished requests, news for the front ends."""
+
+from __future__ import annotations
+
+import sys
+
+from octavo.core.kv.manager import KVCacheManager
+from octavo.core.request import Request
+from octavo.core.step import Step
+from octavo.core.stop import check_stop
+from octavo.types.engine_output import EngineCoreOutput, FinishReason, TokenLogprobs
+from octavo.types.runner_output import ModelRunnerOutput
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+# News by client index.
+Outputs = dict[int, list[EngineCoreOutput]]
+
+
+class ResultApplier:
+    """Appends tokens, finds the ends of sequences, keeps the prefix cache up to date."""
+
+    def __init__(self, kv: KVCacheManager, vocab_size: int | None) -> None:
+        """`vocab_size`: ids outside it fail their request; None: unchecked."""
+        self._kv = kv
+        self._vocab_size = sys.maxsize if vocab_size is None else vocab_size
+        self._num_drafted = 0
+        self._num_accepted = 0
+
+    def apply(self, step: Step, result: ModelRunnerOutput) -> tuple[Outputs, list[Request]]:
+        """Returns the news and the requests that ended.
+
+        Rows of requests that have been preempted or have ended since are skipped.
+        """
+        outputs: Outputs = {}
+        finished: list[Request] = []
+        vocab_size = self._vocab_size
+        special = {*result.errors, *result.logprobs, *result.prompt_logprobs}
+        if step.drafts or result.draft_token_ids:
+            special.update(range(len(step.requests)))
+        rows = zip(step.requests, result.sampled_token_ids, strict=True)
+        for row, (request, tokens) in enumerate(rows):
+            if request is None or request.finish_reason is not None:
+                continue
+            token_ids = request.token_ids
+            # The ordinary case, in a few operations: one token that ends nothing.
+            if (
+                len(tokens) == 1
+                and row not in special
+                and not request.has_news
+                and tokens[0] not in request.stop_ids
+                and len(token_ids) + 1 < request.max_length
+                and 0 <= tokens[0] < vocab_size
+            ):
+                token_ids.append(tokens[0])
+                if len(token_ids) > request.next_cache_at:
+                    self._kv.cache(request, len(token_ids) - 1)
+                output = EngineCoreOutput(request.request_id, tokens)
+            else:
+                news = self._apply_row(step, row, request, tokens, result)
+                if request.finish_reason is not None:
+                    finished.append(request)
+                if news is None:
+                    continue
+                output = news
+            client = request.client_index
+            if client in outputs:
+                outputs[client].append(output)
+            else:
+                outputs[client] = [output]
+        return outputs, finished
+
+    def take_draft_counts(self) -> tuple[int, int]:
+        """(drafts verified, drafts accepted) since the last call."""
+        counts = self._num_drafted, self._num_accepted
+        self._num_drafted = self._num_accepted = 0
+        return counts
+
+    def _apply_row(
+        self, step: Step, row: int, request: Request, tokens: list[int], result: ModelRunnerOutput
+    ) -> EngineCoreOutput | None:
+        """Every case; None if there is nothing to tell."""
+        error = result.errors.get(row) or self._find_fault(step, row, tokens)
+        if error is not None:
+            logger.error("request %s failed: %s", request.request_id, error)
+            # What the row wrote to the cache may be as wrong as its result.
+            self._kv.forget(request, request.prefill_start)
+            request.finish(FinishReason.ERROR, error)
+            return _output(request, [], None, None)
+        self._settle_drafts(step, row, request, tokens)
+        kept = self._append(request, tokens)
+        if result.draft_token_ids is not None and request.last_step == step.step_id:
+            request.draft_token_ids = result.draft_token_ids[row]
+        end = step.num_computed_tokens[row] + step.num_scheduled_tokens[row]
+        if request.max_tokens == 0 and end >= request.num_prompt_tokens:
+            request.finish(FinishReason.LENGTH)
+        prompt_logprobs = _prompt_logprobs(request, step, row, result)
+        logprobs = result.logprobs.get(row)
+        if not kept and prompt_logprobs is None and request.finish_reason is None:
+            return None
+        return _output(request, kept, logprobs and logprobs[: len(kept)], prompt_logprobs)
+
+    def _find_fault(self, step: Step, row: int, tokens: list[int]) -> str | None:
+        if step.samples[row] and not tokens:
+            return "no token was sampled"
+        for token in tokens:
+            if not 0 <= token < self._vocab_size:
+                return f"sampled token id {token} is outside the vocabulary"
+        return None
+
+    def _settle_drafts(self, step: Step, row: int, request: Request, tokens: list[int]) -> None:
+        """Take back what was counted as computed for drafts that were not accepted."""
+        drafts = step.drafts[row] if row < len(step.drafts) else ()
+        if drafts:
+            num_accepted = len(tokens) - 1
+            request.num_computed_tokens -= len(drafts) - num_accepted
+            self._num_drafted += len(drafts)
+            self._num_accepted += num_accepted
+
+    def _append(self, request: Request, tokens: list[int]) -> list[int]:
+        """Append tokens up to the one that ends the request; returns those appended."""
+        if not tokens:
+            return tokens
+        for count, token in enumerate(tokens, 1):
+            request.token_ids.append(token)
+            stop = check_stop(request, token)
+            if stop is not None:
+                request.finish(*stop)
+                tokens = tokens[:count]
+                break
+        # The newest token itself is an input of a later step.
+        self._kv.cache(request, request.num_tokens - 1)
+        return tokens
+
+
+def _prompt_logprobs(
+    request: Request, step: Step, row: int, result: ModelRunnerOutput
+) -> list[TokenLogprobs | None] | None:
+    """Entries for prompt positions not reported yet; position 0 has no logprob.
+
+    A resumed request computes its prompt again, but reports no position twice.
+    """
+    if request.sampling_params.prompt_logprobs is None:
+        return None
+    if request.num_prompt_logprobs >= request.num_prompt_tokens:
+        return None
+    first = step.num_computed_tokens[row] + 1  # the position that the row's first token predicts
+    known = max(request.num_prompt_logprobs - first, 0)
+    entries: list[TokenLogprobs | None] = [*result.prompt_logprobs.get(row, ())][known:]
+    if request.num_prompt_logprobs == 0:
+        entries.insert(0, None)
+    request.num_prompt_logprobs += len(entries)
+    return entries or None
+
+
+def _output(
+    request: Request,
+    tokens: list[int],
+    logprobs: list[TokenLogprobs] | None,
+    prompt_logprobs: list[TokenLogprobs | None] | None,
+) -> EngineCoreOutput:
+    output = EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=tokens,
+        new_logprobs=logprobs,
+        new_prompt_logprobs=prompt_logprobs,
+        finish_reason=request.finish_reason,
+        stop_reason=request.stop_reason,
+    )
+    if request.has_news:
+        output.events = request.events
+        output.num_cached_tokens = request.num_cached_tokens
+        request.events = request.num_cached_tokens = None
+        request.has_news = False
+    return output

@@ -1,0 +1,230 @@
+"""AsyncLLM: the engine of a server, one stream of outputs per request on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from octavo.config.engine_args import EngineArgs
+from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.collector import RequestOutputCollector
+from octavo.engine.core_client import AsyncMPClient
+from octavo.engine.front_end import FrontEnd
+from octavo.engine.input_processor import LONG_TEXT
+from octavo.engine.metrics import EngineMetrics
+from octavo.engine.prompts import ParsedPrompt, Prompt, parse_prompt
+from octavo.engine.stat_log import INTERVAL
+from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.types.engine_output import EngineCoreOutputs
+from octavo.types.errors import (
+    EngineDeadError,
+    EngineStalledError,
+    GenerationError,
+    QueueFullError,
+)
+from octavo.types.outputs import RequestOutput
+from octavo.types.request import LoRARequest
+from octavo.types.sampling_params import SamplingParams
+from octavo.utils import envs
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+OUTPUT_CHUNK = 128  # outputs processed before other tasks get their turn
+
+
+class AsyncLLM:
+    """Runs a core in its own process; every method belongs to one event loop.
+
+    One task takes the core's outputs, detokenizes them and fills the readers' collectors; when
+    the core dies it ends every stream with EngineDeadError.
+    """
+
+    def __init__(self, config: OctavoConfig, *, clamp_max_tokens: bool = False) -> None:
+        self._front_end = FrontEnd(config, AsyncMPClient, clamp_max_tokens=clamp_max_tokens)
+        self._client: AsyncMPClient = self._front_end.client
+        self._inputs = self._front_end.inputs
+        self._outputs = self._front_end.outputs
+        self.config: OctavoConfig = self._front_end.config
+        self.tokenizer: Tokenizer | None = self._front_end.tokenizer
+        self.metrics: EngineMetrics = self._front_end.metrics
+        self._long_texts = ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenize")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: str | None = None
+        self._outputs_in_turn = 0  # processed since other tasks last had their turn
+        self._busy_since = time.monotonic()  # when the first of the requests in flight came
+
+    @classmethod
+    def from_engine_args(cls, args: EngineArgs) -> Self:
+        """Resolve the arguments, with a server's defaults, and start."""
+        return cls(args.create_engine_config(usage="server"))
+
+    @property
+    def errored(self) -> bool:
+        """Whether the core is known to have died."""
+        return self._failure is not None or self._client.engine_dead
+
+    @property
+    def core_pid(self) -> int:
+        """The process id of the core."""
+        return self._client.core_pid
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        lora_request: LoRARequest | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The outputs of one request; leaving the generator early aborts it.
+
+        Raises RequestError and QueueFullError before anything runs, EngineDeadError at any
+        moment, and GenerationError after the last output of a request that failed.
+        """
+        parsed = parse_prompt(prompt, cache_salt)
+        self._check_admission(sampling_params.n)
+        token_ids = await self._tokenize(parsed)
+        request = self._inputs.make_request(
+            request_id,
+            parsed,
+            token_ids,
+            sampling_params,
+            priority=priority,
+            lora_request=lora_request,
+            trace_headers=trace_headers,
+        )
+        self._check_admission(sampling_params.n)
+        self._start_tasks()
+        if not self._outputs.num_unfinished:
+            self._busy_since = time.monotonic()
+        collector = RequestOutputCollector(request.sampling_params.output_kind)
+        children = self._outputs.add_request(request_id, request, parsed.text, collector)
+        if self.config.observability.enable_log_requests:
+            logger.info("request %s: %r", request_id, sampling_params)
+        finished = False
+        try:
+            self._client.add_requests(children)
+            while not finished:
+                output = await collector.get()
+                finished = output.finished
+                yield output
+            if output.error is not None:
+                raise GenerationError(output.error)
+        finally:
+            if not finished:
+                self._leave([child.request_id for child in children])
+
+    async def abort(self, request_ids: str | Iterable[str]) -> None:
+        """End every request that goes by these ids; their streams end with "abort"."""
+        names = [request_ids] if isinstance(request_ids, str) else request_ids
+        internal = [name for id_ in names for name in self._outputs.internal_ids(id_)]
+        aborted, _ = self._outputs.abort(internal)
+        if aborted:
+            self._client.abort_requests(aborted)
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError, or EngineStalledError when a step does not end."""
+        self._raise_if_failed()
+        self._client.check_health()
+        limit = envs.stall_timeout()
+        silence = time.monotonic() - max(self._client.last_heard, self._busy_since)
+        if self._outputs.num_unfinished and silence > limit:
+            raise EngineStalledError(
+                f"nothing was heard from the engine core for {silence:.0f} s while requests run; "
+                f"the limit is OCTAVO_STALL_TIMEOUT_S={limit:g}"
+            )
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix; False while requests hold blocks."""
+        self._start_tasks()
+        return bool(await self._client.call_utility("reset_prefix_cache"))
+
+    def shutdown(self) -> None:
+        """End the core and every stream; safe to call twice."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self._client.shutdown()
+        self._long_texts.shutdown(wait=False, cancel_futures=True)
+        self._fail("the engine was shut down")
+
+    def _check_admission(self, n: int) -> None:
+        self._raise_if_failed()
+        limits = self.config.scheduler
+        if limits.max_waiting_requests is None:
+            return
+        room = limits.max_num_seqs + limits.max_waiting_requests
+        if self._outputs.num_unfinished + n > room:
+            self.metrics.count_refused()
+            raise QueueFullError(
+                f"{self._outputs.num_unfinished} sequences are running or waiting and {n} more do "
+                f"not fit (max_num_seqs={limits.max_num_seqs}, "
+                f"max_waiting_requests={limits.max_waiting_requests}); try again later"
+            )
+
+    async def _tokenize(self, prompt: ParsedPrompt) -> list[int]:
+        if prompt.token_ids is None and prompt.text is not None and len(prompt.text) > LONG_TEXT:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._long_texts, self._inputs.tokenize, prompt)
+        return self._inputs.tokenize(prompt)
+
+    def _leave(self, internal_ids: list[str]) -> None:
+        """The reader of these sequences is gone."""
+        dropped = self._outputs.drop(internal_ids)
+        if dropped:
+            with contextlib.suppress(EngineDeadError):
+                self._client.abort_requests(dropped)
+
+    def _start_tasks(self) -> None:
+        if self._tasks:
+            return
+        self._tasks = [asyncio.create_task(self._run_outputs(), name="octavo-outputs")]
+        if not self.config.observability.disable_log_stats:
+            self._tasks.append(asyncio.create_task(self._run_stat_log(), name="octavo-stat-log"))
+
+    async def _run_outputs(self) -> None:
+        try:
+            while True:
+                await self._process(await self._client.get_output())
+        except EngineDeadError as error:
+            self._fail(str(error))
+        except Exception as error:
+            logger.exception("the output task has failed")
+            self._fail(f"the output task has failed: {error}")
+
+    async def _process(self, news: EngineCoreOutputs) -> None:
+        outputs = news.outputs
+        for begin in range(0, len(outputs), OUTPUT_CHUNK):
+            chunk = outputs[begin : begin + OUTPUT_CHUNK]
+            # Messages may be waiting in a row, and taking one that is there does not yield.
+            self._outputs_in_turn += len(chunk)
+            if self._outputs_in_turn > OUTPUT_CHUNK:
+                await asyncio.sleep(0)
+                self._outputs_in_turn = len(chunk)
+            finishes = self._outputs.process(chunk, news.timestamp).finishes
+            if finishes:
+                self._client.finish_requests(finishes)
+        stats = self._outputs.take_stats()
+        if not self.config.observability.disable_log_stats:
+            self.metrics.record(news.scheduler_stats, stats)
+
+    async def _run_stat_log(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._front_end.stat_log.log()
+
+    def _fail(self, message: str) -> None:
+        self._failure = self._failure or message
+        self._outputs.fail_all(self._failure)
+
+    def _raise_if_failed(self) -> None:
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)

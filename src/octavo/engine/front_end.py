@@ -1,0 +1,71 @@
+"""FrontEnd: what LLMEngine and AsyncLLM share on this side of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+from octavo.checkpoints.locate import find_model
+from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.input_processor import InputProcessor, RequestLimits
+from octavo.engine.metrics import EngineMetrics
+from octavo.engine.output_processor import OutputProcessor
+from octavo.engine.serial import EngineFacts
+from octavo.engine.stat_log import StatLog
+from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
+
+
+class _Client(Protocol):
+    facts: EngineFacts
+
+    def shutdown(self) -> None: ...
+
+
+Client = TypeVar("Client", bound=_Client)
+
+
+class FrontEnd(Generic[Client]):
+    """A client of a running core with the processors on both sides of it.
+
+    Raises what the tokenizer or the core raise when they can't be made; then nothing is left
+    running.
+    """
+
+    def __init__(
+        self,
+        config: OctavoConfig,
+        make_client: Callable[[OctavoConfig], Client],
+        *,
+        clamp_max_tokens: bool,
+    ) -> None:
+        # The tokenizer is read while the core starts.
+        with ThreadPoolExecutor(1, thread_name_prefix="octavo-load") as pool:
+            loading = pool.submit(_load_tokenizer, config)
+            self.client = make_client(config)
+        try:
+            self.tokenizer = loading.result()
+        except BaseException:
+            self.client.shutdown()
+            raise
+        facts = self.client.facts
+        if facts.max_model_len != config.model.max_model_len:
+            config = config.with_max_model_len(
+                facts.max_model_len, f"max_model_len={facts.max_model_len}: what the KV cache holds"
+            )
+        self.config = config
+        limits = RequestLimits.of(config, clamp_max_tokens=clamp_max_tokens)
+        self.inputs = InputProcessor(limits, self.tokenizer, config.model.seed)
+        self.outputs = OutputProcessor(self.tokenizer, config.scheduler.stream_interval)
+        self.metrics = EngineMetrics(config, facts)
+        self.stat_log = StatLog(self.metrics)
+
+
+def _load_tokenizer(config: OctavoConfig) -> Tokenizer | None:
+    model = config.model
+    if model.skip_tokenizer_init:
+        return None
+    name = model.tokenizer or model.model
+    revision = model.tokenizer_revision if model.tokenizer else model.revision
+    files = find_model(name, revision, config.load.download_dir, weights=False)
+    return load_tokenizer(files)

@@ -1,0 +1,235 @@
+"""CoreProcess: start an engine core in its own process, talk to it, watch it and stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import msgspec
+import zmq
+
+from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.serial import Codec, EngineFacts, Failure, FrameError, MessageType
+from octavo.types.errors import (
+    CheckpointError,
+    ConfigError,
+    EngineDeadError,
+    EngineStartError,
+    OctavoError,
+)
+from octavo.utils import envs
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+IDENTITY = b"core-0"  # of the core's DEALER socket
+LENGTH_BYTES = 8  # of the prefix of the StartMessage on stdin
+MAX_SOCKET_DIR = 80  # characters; a Unix socket path holds 107
+GRACE = 5.0  # seconds for a core to end by itself
+KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
+START_POLL = 0.1  # seconds between two looks at a starting process
+
+_START_ERRORS: dict[str, type[OctavoError]] = {
+    "ConfigError": ConfigError,
+    "CheckpointError": CheckpointError,
+}
+
+
+class StartMessage(msgspec.Struct):
+    """What a core process reads from its standard input, which stays open while we live."""
+
+    config: OctavoConfig
+    input_address: str
+    output_address: str
+    parent_pid: int
+    # PR_SET_PDEATHSIG acts when the *thread* that started the child ends, so it can be asked for
+    # only where that thread is the main one.
+    die_with_parent: bool
+
+
+class CoreProcess:
+    """A running core. `send` and `receive` belong to one thread (or one event loop).
+
+    Raises the core's own ConfigError or CheckpointError, or EngineStartError, when it does not
+    become ready. The socket files live in a private directory and only until both sides are
+    connected, so that no later death can leave them behind.
+    """
+
+    def __init__(self, config: OctavoConfig) -> None:
+        self._codec = Codec()
+        self._context = zmq.Context()
+        self._inputs = _socket(self._context, zmq.ROUTER)
+        self._inputs.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._outputs = _socket(self._context, zmq.PULL)
+        self._obituary = f"inproc://obituary-{id(self)}"
+        self._outputs.bind(self._obituary)
+        self._stopping = False
+        self._watcher = threading.Thread(target=self._watch, name="octavo-core-watch", daemon=True)
+        directory = _socket_directory()
+        try:
+            self._inputs.bind(f"ipc://{directory}/in")
+            self._outputs.bind(f"ipc://{directory}/out")
+            self._process = _spawn(config, directory)
+            try:
+                self.facts = self._wait_until_ready()
+            except BaseException:
+                self._process.kill()
+                self._process.wait()
+                self._close()
+                raise
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        self._watcher.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the core."""
+        return self._process.pid
+
+    @property
+    def output_fd(self) -> int:
+        """A descriptor that becomes readable when there may be messages; edge-triggered."""
+        return int(self._outputs.getsockopt(zmq.FD))
+
+    def send(self, kind: MessageType, payload: Any = None) -> None:
+        """Queue a message for the core; never blocks. Raises EngineDeadError without a core."""
+        try:
+            self._inputs.send_multipart([IDENTITY, *self._codec.encode(kind, payload)])
+        except zmq.ZMQError as error:
+            raise EngineDeadError(f"the engine core can't be reached: {error}") from None
+
+    def receive(self, timeout: float | None) -> tuple[MessageType, Any] | None:
+        """The next message, or None after `timeout` seconds (None: wait for ever)."""
+        wait = None if timeout is None else int(timeout * 1000)
+        while self._outputs.poll(wait):
+            try:
+                return self._codec.decode(self._outputs.recv_multipart())
+            except FrameError as error:
+                logger.warning("dropped a message on the output socket: %s", error)
+        return None
+
+    def stop(self) -> None:
+        """End the process and close the sockets; safe to call twice."""
+        if self._stopping:
+            return
+        self._stopping = True
+        with contextlib.suppress(EngineDeadError):
+            self.send(MessageType.SHUTDOWN)
+        self._watcher.join(GRACE)
+        if self._watcher.is_alive():
+            logger.warning("the engine core did not stop within %g s; ending it", GRACE)
+            self._process.terminate()
+            self._watcher.join(KILL_AFTER)
+            self._process.kill()
+            self._watcher.join()
+        self._close()
+
+    def _close(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._context.destroy(linger=0)
+
+    def _wait_until_ready(self) -> EngineFacts:
+        limit = envs.engine_ready_timeout()
+        deadline = time.monotonic() + limit
+        # The core's HELLO makes its identity routable; its verdict comes on the other socket. Both
+        # sockets are connected once both have spoken.
+        while True:
+            exited = self._process.poll() is not None
+            message = self.receive(0 if exited else START_POLL)
+            if message is not None:
+                kind, payload = message
+                if kind is MessageType.FAILED:
+                    self._process.wait()
+                    raise _start_error(payload)
+                self._inputs.recv_multipart()
+                return payload  # type: ignore[no-any-return]
+            if exited:
+                raise EngineStartError(
+                    f"the engine core {_describe_exit(self._process.returncode)} while starting"
+                )
+            if time.monotonic() > deadline:
+                raise EngineStartError(
+                    f"the engine core was not ready after {limit:g} s; if the model is only slow "
+                    "to load, raise OCTAVO_ENGINE_READY_TIMEOUT_S"
+                )
+
+    def _watch(self) -> None:
+        code = self._process.wait()
+        if self._stopping:
+            return
+        failure = Failure("ProcessExit", f"its process {_describe_exit(code)}")
+        with contextlib.suppress(zmq.ZMQError):
+            notice = _socket(self._context, zmq.PUSH)
+            notice.connect(self._obituary)
+            notice.send_multipart(Codec().encode(MessageType.DEAD, failure))
+            notice.close()
+
+
+def _socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[Any]:
+    socket: zmq.Socket[Any] = context.socket(kind)
+    # No high-water mark: dropping or blocking on a full queue would lose or stall a request.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    return socket
+
+
+def _socket_directory() -> str:
+    # mkdtemp makes the directory with mode 0700: only our user can connect.
+    path = tempfile.mkdtemp(prefix="octavo-")
+    if len(path) > MAX_SOCKET_DIR:
+        os.rmdir(path)
+        path = tempfile.mkdtemp(prefix="octavo-", dir="/tmp")
+    return path
+
+
+def _spawn(config: OctavoConfig, directory: str) -> subprocess.Popen[bytes]:
+    # -P keeps the working directory off the child's path; PYTHONPATH gives it exactly ours, so
+    # that plug-ins named "module:Class" are found in the core as they are here.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "octavo.engine.core_proc"],
+        stdin=subprocess.PIPE,
+        env=envs.child_environment({"PYTHONPATH": path}),
+    )
+    start = msgspec.msgpack.encode(
+        StartMessage(
+            config=config,
+            input_address=f"ipc://{directory}/in",
+            output_address=f"ipc://{directory}/out",
+            parent_pid=os.getpid(),
+            die_with_parent=threading.current_thread() is threading.main_thread(),
+        )
+    )
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(len(start).to_bytes(LENGTH_BYTES, "little") + start)
+            process.stdin.flush()
+    return process
+
+
+def _start_error(failure: Failure) -> OctavoError:
+    kind = _START_ERRORS.get(failure.kind)
+    if kind is not None:
+        return kind(failure.message)
+    return EngineStartError(
+        f"the engine core could not start: {failure.kind}: {failure.message} "
+        "(OCTAVO_LOGGING_LEVEL=DEBUG shows where)"
+    )
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    name = signal.Signals(-code).name
+    hint = "; often that is the kernel, out of memory" if -code == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

@@ -1,0 +1,105 @@
+"""LLMEngine: the synchronous engine, a loop of add_request and step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from octavo.config.engine_args import EngineArgs
+from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.core_client import CLIENTS
+from octavo.engine.front_end import FrontEnd
+from octavo.engine.metrics import EngineMetrics
+from octavo.engine.prompts import Prompt, parse_prompt
+from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.types.outputs import RequestOutput
+from octavo.types.request import LoRARequest
+from octavo.types.sampling_params import SamplingParams
+from octavo.utils import envs
+
+
+class LLMEngine:
+    """Requests in by `add_request`, outputs out by `step`. For one thread.
+
+    The core runs in its own process unless OCTAVO_ENABLE_MULTIPROCESSING=0. A max_tokens that
+    does not fit the model's length is lowered to what does.
+    """
+
+    def __init__(self, config: OctavoConfig) -> None:
+        make_client = CLIENTS.get("mp" if envs.multiprocessing() else "inproc")
+        self._front_end = FrontEnd(config, make_client, clamp_max_tokens=True)
+        self._client = self._front_end.client
+        self._outputs = self._front_end.outputs
+        self.config: OctavoConfig = self._front_end.config
+        self.tokenizer: Tokenizer | None = self._front_end.tokenizer
+        self.metrics: EngineMetrics = self._front_end.metrics
+
+    @classmethod
+    def from_engine_args(cls, args: EngineArgs) -> Self:
+        """Resolve the arguments, with the defaults of offline use, and start."""
+        return cls(args.create_engine_config(usage="llm"))
+
+    @property
+    def num_unfinished(self) -> int:
+        """Sequences in flight."""
+        return self._outputs.num_unfinished
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` has anything to do."""
+        return self._outputs.num_unfinished > 0
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        lora_request: LoRARequest | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> None:
+        """Queue a request; raises RequestError, then nothing has been queued."""
+        parsed = parse_prompt(prompt, cache_salt)
+        request = self._front_end.inputs.make_request(
+            request_id,
+            parsed,
+            self._front_end.inputs.tokenize(parsed),
+            sampling_params,
+            arrival_time=arrival_time,
+            priority=priority,
+            lora_request=lora_request,
+            trace_headers=trace_headers,
+        )
+        self._client.add_requests(self._outputs.add_request(request_id, request, parsed.text))
+
+    def step(self) -> list[RequestOutput]:
+        """Wait for the news of one step of the core. Raises EngineDeadError."""
+        if not self.has_unfinished_requests():
+            return []
+        news = self._client.get_output()
+        processed = self._outputs.process(news.outputs, news.timestamp)
+        if processed.finishes:
+            self._client.finish_requests(processed.finishes)
+        stats = self._outputs.take_stats()
+        if not self.config.observability.disable_log_stats:
+            self.metrics.record(news.scheduler_stats, stats)
+            self._front_end.stat_log.log_if_due()
+        return processed.request_outputs
+
+    def abort_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
+        """End requests by the ids given to add_request; returns their last outputs."""
+        internal = [name for id_ in request_ids for name in self._outputs.internal_ids(id_)]
+        aborted, outputs = self._outputs.abort(internal)
+        if aborted:
+            self._client.abort_requests(aborted)
+        return outputs
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix; False while requests hold blocks."""
+        return bool(self._client.call_utility("reset_prefix_cache"))
+
+    def shutdown(self) -> None:
+        """End the core; safe to call twice."""
+        self._client.shutdown()

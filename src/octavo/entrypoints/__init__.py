@@ -1,0 +1,1 @@
+"""What users call: the offline LLM class and the HTTP server."""

@@ -1,0 +1,111 @@
+"""Build the ASGI application: every endpoint of the registry, the chat page, middleware."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from octavo.config.octavo_config import OctavoConfig, default_sampling_params
+from octavo.config.server import ServerArgs
+from octavo.entrypoints.chat_template import load_chat_template
+from octavo.entrypoints.console.pages import console_routes
+from octavo.entrypoints.openai.context import EngineClient, ServerContext
+from octavo.entrypoints.openai.conversation import ConversationRenderer
+from octavo.entrypoints.openai.endpoint import ENDPOINTS
+from octavo.entrypoints.openai.errors import describe
+from octavo.entrypoints.openai.exchange import EndpointApp, Exchanges, request_id
+from octavo.entrypoints.openai.middleware import APIKeyMiddleware, RequestIdMiddleware
+from octavo.entrypoints.openai.parsing import RequestParser
+from octavo.entrypoints.openai.prompts import PromptBuilder
+from octavo.entrypoints.openai.sampling import SamplingDefaults
+from octavo.entrypoints.openai.workers import Workers
+
+# Probes know no keys, and these answers say nothing about models or users.
+_OPEN_PATHS = ("/health", "/ping", "/version")
+
+
+def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
+    """What the endpoints work with. Raises ConfigError for a chat template that can't be read."""
+    model = engine.config.model
+    workers = Workers()
+    return ServerContext(
+        engine=engine,
+        args=args,
+        workers=workers,
+        parser=RequestParser(args.strict_fields),
+        prompts=PromptBuilder(engine.tokenizer, model.max_model_len, workers),
+        conversations=ConversationRenderer(
+            load_chat_template(model.chat_template, engine.tokenizer),
+            engine.tokenizer,
+            args.default_chat_template_kwargs,
+            args.trust_request_chat_template,
+        ),
+        sampling=SamplingDefaults(
+            default_sampling_params(engine.config), model.max_model_len, model.max_logprobs
+        ),
+        max_model_len=model.max_model_len,
+        model_names=model.served_model_name,
+        model_root=_public_root(engine.config),
+        started=int(time.time()),
+    )
+
+
+def build_app(context: ServerContext, exchanges: Exchanges) -> Starlette:
+    """The application; `exchanges` will hold the requests being answered."""
+    endpoints = [endpoint for name in ENDPOINTS for endpoint in ENDPOINTS.get(name)]
+    pages = console_routes()
+    routes = [
+        Route(
+            endpoint.path,
+            EndpointApp(endpoint, context, exchanges),
+            methods=list(endpoint.methods),
+        )
+        for endpoint in endpoints
+    ]
+    app = Starlette(
+        routes=[*routes, *pages],
+        middleware=_middleware(context.args, [page.path for page in pages]),
+        exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _middleware(args: ServerArgs, pages: list[str]) -> list[Middleware]:
+    """From the outside in. CORS comes before the keys: browsers ask without one first."""
+    layers = [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=args.allowed_origins,
+            allow_methods=args.allowed_methods,
+            allow_headers=args.allowed_headers,
+            allow_credentials=args.allow_credentials,
+        )
+    ]
+    if args.enable_request_id_headers:
+        layers.insert(0, Middleware(RequestIdMiddleware))
+    if args.api_key:
+        open_paths = (*_OPEN_PATHS, *pages)
+        layers.append(Middleware(APIKeyMiddleware, keys=args.api_key, open_paths=open_paths))
+    return layers
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    failure = describe(error, request_id(request.scope))
+    response = Response(failure.body, failure.status, media_type="application/json")
+    response.raw_headers.extend(failure.headers)
+    return response
+
+
+def _public_root(config: OctavoConfig) -> str:
+    """The model as given, unless that is a place in this machine's file system."""
+    model = config.model
+    return model.served_model_name[0] if Path(model.model).exists() else model.model

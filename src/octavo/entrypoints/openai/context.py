@@ -1,0 +1,82 @@
+"""ServerContext: what every endpoint may use, put together once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from octavo.config.octavo_config import OctavoConfig
+from octavo.config.server import ServerArgs
+from octavo.engine.metrics import EngineMetrics
+from octavo.entrypoints.openai.conversation import ConversationRenderer
+from octavo.entrypoints.openai.parsing import RequestParser
+from octavo.entrypoints.openai.prompts import PromptBuilder
+from octavo.entrypoints.openai.sampling import SamplingDefaults
+from octavo.entrypoints.openai.workers import Workers
+from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.types.errors import NotFoundError
+from octavo.types.outputs import RequestOutput
+from octavo.types.sampling_params import SamplingParams
+
+
+class EngineClient(Protocol):
+    """The part of AsyncLLM that the server uses."""
+
+    @property
+    def config(self) -> OctavoConfig:
+        """Everything that was decided before the engine started."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer, unless the engine runs without one."""
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine core has died."""
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Its counters, gauges and histograms."""
+
+    def generate(
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The outputs of one request; closing the generator aborts it.
+
+        The last output of a request that failed says why, then GenerationError is raised.
+        """
+
+    async def check_health(self) -> None:
+        """Raises EngineDeadError when the engine core has died or makes no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """The engine and what is made of its configuration and of the server's options."""
+
+    engine: EngineClient
+    args: ServerArgs
+    workers: Workers
+    parser: RequestParser
+    prompts: PromptBuilder
+    conversations: ConversationRenderer
+    sampling: SamplingDefaults
+    max_model_len: int  # tokens
+    model_names: tuple[str, ...]  # the first one is the one answers carry
+    model_root: str
+    started: int  # seconds since 1970
+
+    def check_model(self, name: str | None) -> None:
+        """Raises NotFoundError for a model that is not served; no name stands for the only one."""
+        if name and name not in self.model_names:
+            raise NotFoundError(
+                f"The model {name!r:.128} does not exist; this server has: "
+                f"{', '.join(self.model_names)}"
+            )

@@ -1,0 +1,63 @@
+"""/tokenize and /detokenize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from octavo.entrypoints.openai.context import ServerContext
+from octavo.entrypoints.openai.endpoint import Endpoint, Reply, RequestInfo, json_reply
+from octavo.entrypoints.openai.schema.tokenize import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeChatRequest,
+    TokenizeResponse,
+    TokenizeTextRequest,
+)
+from octavo.types.errors import RequestError
+
+
+async def tokenize(
+    context: ServerContext, info: RequestInfo, body: TokenizeTextRequest | TokenizeChatRequest
+) -> Reply:
+    """The token ids that a prompt would have."""
+    tokenizer = context.prompts.tokenizer()
+    if isinstance(body, TokenizeChatRequest):
+        text = await context.workers.run(lambda: context.conversations.render(body))
+        special, param = bool(body.add_special_tokens), "messages"
+    else:
+        text, special, param = body.prompt, body.add_special_tokens is not False, "prompt"
+    prompt = await context.prompts.from_text(text, add_special_tokens=special, param=param)
+    texts = None
+    if body.return_token_strs:
+        spellings = tokenizer.convert_ids_to_tokens(prompt.token_ids)
+        texts = [spelling or "" for spelling in spellings]
+    return json_reply(
+        TokenizeResponse(len(prompt.token_ids), context.max_model_len, prompt.token_ids, texts)
+    )
+
+
+async def detokenize(context: ServerContext, info: RequestInfo, body: DetokenizeRequest) -> Reply:
+    """The text of token ids, special tokens included."""
+    tokenizer = context.prompts.tokenizer()
+    size = context.engine.config.model.vocab_size
+    for token_id in body.tokens:
+        if not 0 <= token_id < size:
+            raise RequestError(f"tokens holds the id {token_id}, outside [0, {size})", "tokens")
+    text = await context.workers.run(
+        lambda: tokenizer.decode(body.tokens, skip_special_tokens=False)
+    )
+    return json_reply(DetokenizeResponse(text))
+
+
+def _kind(
+    fields: Mapping[str, msgspec.Raw],
+) -> type[TokenizeTextRequest] | type[TokenizeChatRequest]:
+    return TokenizeChatRequest if "messages" in fields else TokenizeTextRequest
+
+
+ENDPOINTS = (
+    Endpoint("/tokenize", ("POST",), tokenize, _kind),
+    Endpoint("/detokenize", ("POST",), detokenize, DetokenizeRequest),
+)

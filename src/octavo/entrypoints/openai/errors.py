@@ -1,0 +1,112 @@
+"""Exceptions -> OpenAI error bodies, without anything about the server's insides."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+from octavo.types.errors import (
+    EngineDeadError,
+    GenerationError,
+    NotFoundError,
+    OctavoError,
+    QueueFullError,
+    RequestError,
+)
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+_RETRY_AFTER = "1"  # seconds; a queue slot frees with the next finished request
+_ABSOLUTE_PATH = re.compile(r"(?<![\w./:])/(?:[^\s/'\"]+/)+([^\s/'\"]+)")
+
+_TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    404: "NotFoundError",
+    413: "BadRequestError",
+    503: "ServiceUnavailableError",
+}
+
+
+class BodyTooLargeError(OctavoError):
+    """The request body is above the size limit (HTTP 413)."""
+
+
+class ServerStoppingError(OctavoError):
+    """The server is shutting down and ends what is left (HTTP 503)."""
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong; `param` is the request field at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error as it goes to the client."""
+
+    status: int
+    detail: ErrorDetail
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def body(self) -> bytes:
+        """The JSON body."""
+        return msgspec.json.encode(ErrorBody(self.detail))
+
+
+def failure(
+    status: int,
+    message: str,
+    param: str | None = None,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Failure:
+    """A Failure with the type that belongs to the status."""
+    kind = _TYPES.get(status, "InternalServerError" if status >= 500 else "BadRequestError")
+    return Failure(status, ErrorDetail(message, kind, param, status), headers)
+
+
+def describe(error: Exception, request_id: str) -> Failure:
+    """What the client gets to know of an error; what it does not is logged once, with the id."""
+    match error:
+        case RequestError():
+            return failure(400, str(error), error.param)
+        case NotFoundError():
+            return failure(404, str(error), "model")
+        case BodyTooLargeError():
+            return failure(413, str(error), headers=((b"connection", b"close"),))
+        case QueueFullError():
+            return failure(503, str(error), headers=((b"retry-after", _RETRY_AFTER.encode()),))
+        case ServerStoppingError():
+            return failure(503, str(error))
+        case EngineDeadError():
+            logger.error("request %s failed: the engine is dead: %s", request_id, error)
+            return failure(503, "The engine has stopped; the server's log has the cause.")
+        case GenerationError():
+            logger.error("request %s failed: %s", request_id, error)
+            return failure(500, without_paths(str(error)))
+        case HTTPException():
+            phrase = error.detail or HTTPStatus(error.status_code).phrase
+            pairs = (error.headers or {}).items()
+            headers = tuple((k.lower().encode(), v.encode()) for k, v in pairs)
+            return failure(error.status_code, phrase, headers=headers)
+    logger.error("request %s failed unexpectedly", request_id, exc_info=error)
+    return failure(500, f"Internal error; look for {request_id} in the server's log.")
+
+
+def without_paths(text: str) -> str:
+    """The text with absolute paths cut down to their last part."""
+    return _ABSOLUTE_PATH.sub(r"\1", text)

@@ -1,0 +1,178 @@
+"""EndpointApp: one HTTP exchange from body to last byte, abandoned when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from octavo.entrypoints.openai.context import ServerContext
+from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, RequestInfo
+from octavo.entrypoints.openai.errors import Failure, describe
+from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError, read_body
+from octavo.entrypoints.openai.schema.common import RequestBody
+from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event
+
+_SCOPE_KEY = "octavo.request_id"
+_PLAIN_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def request_id(scope: Scope) -> str:
+    """The id of a request: the client's X-Request-Id, or a new one."""
+    known = scope.get(_SCOPE_KEY)
+    if known is None:
+        known = Request(scope).headers.get("x-request-id", "")
+        if not _PLAIN_ID.fullmatch(known):
+            known = uuid.uuid4().hex
+        scope[_SCOPE_KEY] = known
+    return str(known)
+
+
+class Exchanges:
+    """The requests being answered."""
+
+    def __init__(self) -> None:
+        self.running: set[Exchange] = set()
+        self.stop_reason: Exception | None = None
+
+    def stop(self, reason: Exception) -> None:
+        """End them all, and refuse what still comes: clients are told the reason."""
+        self.stop_reason = reason
+        for exchange in list(self.running):
+            exchange.stop(reason)
+
+
+class EndpointApp:
+    """An endpoint as an ASGI application."""
+
+    def __init__(self, endpoint: Endpoint, context: ServerContext, exchanges: Exchanges) -> None:
+        self._endpoint = endpoint
+        self._context = context
+        self._exchanges = exchanges
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(self._endpoint, self._context, scope, receive, send)
+        self._exchanges.running.add(exchange)
+        try:
+            await exchange.run(self._exchanges.stop_reason)
+        finally:
+            self._exchanges.running.discard(exchange)
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        context: ServerContext,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._endpoint = endpoint
+        self._context = context
+        self._scope = scope
+        self._receive = receive
+        self._raw_send = send
+        self._writer = EventWriter(self._send)
+        self._task: asyncio.Task[None] | None = None
+        self._stop_reason: Exception | None = None
+        self._finished = False
+        self._id = request_id(scope)
+
+    def stop(self, reason: Exception) -> None:
+        """End the work on it, unless its answer is complete."""
+        if self._stop_reason is None and not self._finished and self._task is not None:
+            self._stop_reason = reason
+            self._task.cancel()
+
+    async def run(self, refusal: Exception | None) -> None:
+        """Answer, whatever happens; with the refusal, if there is one."""
+        self._task = asyncio.current_task()
+        try:
+            if refusal is not None:
+                raise refusal
+            await self._answer()
+        except asyncio.CancelledError:
+            if self._stop_reason is None or self._task is None:
+                raise
+            self._task.uncancel()
+            await self._fail(self._stop_reason)
+        except Exception as error:
+            await self._fail(error)
+
+    async def _answer(self) -> None:
+        info = RequestInfo(self._id, self._scope.get("path_params", {}))
+        if self._endpoint.schema is None:
+            await self._reply(await self._endpoint.handler(self._context, info, None))
+            return
+        body = await read_body(self._scope, self._receive)
+        watcher = asyncio.create_task(self._watch())
+        try:
+            request = await self._parse(body)
+            self._context.check_model(request.model)
+            await self._reply(await self._endpoint.handler(self._context, info, request))
+        finally:
+            watcher.cancel()
+
+    async def _parse(self, body: bytes) -> RequestBody:
+        if len(body) <= INLINE_BODY_BYTES:
+            return self._parse_now(body)
+        return await self._context.workers.run(lambda: self._parse_now(body))
+
+    def _parse_now(self, body: bytes) -> RequestBody:
+        parser, schema = self._context.parser, self._endpoint.schema
+        assert schema is not None
+        if not isinstance(schema, type):
+            schema = schema(parser.fields(body))
+        return parser.parse(body, schema)
+
+    async def _reply(self, reply: Reply | EventReply) -> None:
+        if isinstance(reply, EventReply):
+            await reply.run(self._writer)
+        else:
+            await self._send_whole(reply.status, reply.media_type, reply.body, reply.headers)
+
+    async def _fail(self, error: Exception) -> None:
+        self._finished = True
+        if isinstance(error, ClientGoneError):
+            return
+        failure = describe(error, self._id)
+        if self._writer.started:
+            if not self._writer.ended:
+                await self._writer.end(error_event(failure) + DONE)
+            return
+        await self._send_failure(failure)
+
+    async def _send_failure(self, failure: Failure) -> None:
+        await self._send_whole(failure.status, b"application/json", failure.body, failure.headers)
+
+    async def _send_whole(
+        self,
+        status: int,
+        media_type: bytes,
+        body: bytes,
+        more_headers: tuple[tuple[bytes, bytes], ...],
+    ) -> None:
+        headers = [
+            (b"content-type", media_type),
+            (b"content-length", str(len(body)).encode()),
+            *more_headers,
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._finished = True
+        await self._raw_send(message)
+
+    async def _watch(self) -> None:
+        """Wait for the client to leave; the body has been read, so nothing else can come."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.stop(ClientGoneError())

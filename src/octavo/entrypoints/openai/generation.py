@@ -1,0 +1,171 @@
+"""What chat and completions have in common: starting requests, following them, counting tokens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from octavo.entrypoints.openai.context import ServerContext
+from octavo.entrypoints.openai.errors import describe
+from octavo.entrypoints.openai.prompts import Prompt
+from octavo.entrypoints.openai.schema.common import GenerationBody, PromptTokensDetails, Usage
+from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event, merge
+from octavo.types.errors import GenerationError, RequestError
+from octavo.types.outputs import RequestOutput
+from octavo.types.sampling_params import SamplingParams
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+Outputs = AsyncGenerator[tuple[int, RequestOutput | Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What a stream carries beside the text."""
+
+    include_usage: bool  # one chunk at the end
+    continuous_usage: bool  # usage so far in every chunk
+
+    @classmethod
+    def of(cls, body: GenerationBody, force_usage: bool) -> StreamSettings:
+        """As the request and the server say. Raises RequestError for options of no stream."""
+        options = body.stream_options
+        if options is None:
+            return cls(force_usage, False)
+        if not body.stream:
+            raise RequestError("stream_options is only for stream=true", "stream_options")
+        include = bool(options.include_usage) or force_usage
+        return cls(include, include and bool(options.continuous_usage_stats))
+
+
+class UsageCounter:
+    """Counts the tokens of a request that may hold several prompts."""
+
+    def __init__(self, report_cached: bool) -> None:
+        self._report_cached = report_cached
+        self._prompt_tokens: dict[int, int] = {}
+        self._cached_tokens: dict[int, int] = {}
+        self._completion_tokens = 0
+
+    def note(self, number: int, output: RequestOutput) -> None:
+        """Count the news of prompt `number`."""
+        self._prompt_tokens[number] = len(output.prompt_token_ids)
+        if output.num_cached_tokens is not None:
+            self._cached_tokens[number] = output.num_cached_tokens
+        for completion in output.outputs:
+            self._completion_tokens += len(completion.token_ids)
+
+    @property
+    def usage(self) -> Usage:
+        """The count so far."""
+        prompt = sum(self._prompt_tokens.values())
+        cached = sum(self._cached_tokens.values())
+        return Usage(
+            prompt,
+            self._completion_tokens,
+            prompt + self._completion_tokens,
+            PromptTokensDetails(cached) if self._report_cached else None,
+        )
+
+
+def start(
+    context: ServerContext,
+    body: GenerationBody,
+    prompts: list[Prompt],
+    params: SamplingParams,
+    *,
+    response_id: str,
+    limited: bool,
+) -> Outputs:
+    """The outputs of all prompts, once somebody iterates; `limited`: the client set max_tokens."""
+    if context.engine.config.observability.enable_log_requests:
+        _log(context, response_id, prompts)
+    streams = []
+    for number, prompt in enumerate(prompts):
+        source: dict[str, str | list[int]] = {"prompt_token_ids": prompt.token_ids}
+        if prompt.text is not None:
+            source["prompt"] = prompt.text
+        streams.append(
+            context.engine.generate(
+                source,
+                params if limited else context.sampling.with_room(params, len(prompt.token_ids)),
+                response_id if len(prompts) == 1 else f"{response_id}-{number}",
+                priority=body.priority or 0,
+                cache_salt=body.cache_salt,
+            )
+        )
+    return merge(streams)
+
+
+class ChoiceWriter(Protocol):
+    """Turns outputs into the events of one response."""
+
+    def events(self, number: int, output: RequestOutput) -> bytes:
+        """The events of an output of prompt `number`; b"" if there is nothing to tell."""
+
+    def abandon(self, number: int) -> bytes:
+        """The finish markers of the choices of prompt `number` that are still open."""
+
+    def last(self) -> bytes:
+        """The events before the end mark."""
+
+
+async def follow(
+    writer: EventWriter, outputs: Outputs, choices: ChoiceWriter, response_id: str
+) -> None:
+    """Stream outputs as events: one write per output.
+
+    An error before the first event is raised, to be answered with its own status. A later one is
+    told within the stream, and the other prompts go on.
+    """
+    failed: set[int] = set()
+    async with aclosing(outputs) as items:
+        async for number, item in items:
+            error = item if isinstance(item, Exception) else _first_error(item)
+            if error is not None and not writer.started:
+                raise error
+            events = (
+                choices.abandon(number)
+                if isinstance(item, Exception)
+                else choices.events(number, item)
+            )
+            if error is not None and not (number in failed and isinstance(error, GenerationError)):
+                failed.add(number)
+                events = error_event(describe(error, response_id)) + events
+            if events:
+                await writer.write(events)
+    await writer.end(choices.last() + DONE)
+
+
+async def collect(outputs: Outputs, num_prompts: int) -> list[RequestOutput]:
+    """The final output of every prompt, in their order. Raises what any of them raises."""
+    final: list[RequestOutput | None] = [None] * num_prompts
+    async with aclosing(outputs) as items:
+        async for number, item in items:
+            if isinstance(item, Exception):
+                raise item
+            error = _first_error(item)
+            if error is not None:
+                raise error
+            final[number] = item
+    complete = [output for output in final if output is not None]
+    if len(complete) != num_prompts:
+        raise GenerationError("the engine ended a request without an output")
+    return complete
+
+
+def _first_error(output: RequestOutput) -> GenerationError | None:
+    for completion in output.outputs:
+        if completion.finish_reason == "error":
+            return GenerationError(output.error or "the request failed while it ran")
+    return None
+
+
+def _log(context: ServerContext, response_id: str, prompts: list[Prompt]) -> None:
+    longest = context.args.max_log_len
+    for prompt in prompts:
+        shown = prompt.token_ids if prompt.text is None else prompt.text
+        logger.info("request %s: prompt %r", response_id, shown[:longest])

@@ -1,0 +1,130 @@
+"""JSON bodies -> request Structs: fields are checked by name, faults are told in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from octavo.entrypoints.openai.limits import check_structure
+from octavo.entrypoints.openai.schema.common import RequestBody
+from octavo.types.errors import RequestError
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+T = TypeVar("T", bound=RequestBody)
+
+_MAX_NAMES = 8  # unknown fields named in one message
+_MAX_NAME = 64  # characters of a field's name in a message
+_MAX_REMEMBERED = 256  # unknown fields named in the log by one server
+_INVALID = re.compile(r"(?P<what>.*) - at (?:`key` in )?`\$\.?(?P<path>.*)`", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(\w+)`")
+_POSITION = re.compile(r"\(byte (\d+)\)")
+_FIELD_BEFORE = re.compile(rb'"([^"\\]{1,64})"\s*:\s*"?[^"]{0,64}$')
+_HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class RequestParser:
+    """Turns bodies into requests.
+
+    Fields that nobody knows are ignored and named once in the log, or refused with
+    `strict_fields`. Known fields that would change the answer and can't be honoured are refused,
+    unless their value asks for nothing.
+    """
+
+    def __init__(self, strict_fields: bool) -> None:
+        self._strict_fields = strict_fields
+        self._named: set[str] = set()
+
+    def fields(self, body: bytes) -> Mapping[str, msgspec.Raw]:
+        """The top level of a body, its values unread. Raises RequestError."""
+        try:
+            check_structure(body)
+            return _FIELDS.decode(body)
+        except _FAULTS as error:
+            raise _explain(body, error) from None
+
+    def parse(self, body: bytes, kind: type[T]) -> T:
+        """The request a body holds. Raises RequestError."""
+        fields = self.fields(body)
+        try:
+            self._check(fields, kind)
+            return msgspec.json.decode(body, type=kind)
+        except _FAULTS as error:
+            raise _explain(body, error) from None
+
+    def _check(self, fields: Mapping[str, msgspec.Raw], kind: type[T]) -> None:
+        unknown = []
+        for name in fields.keys() - set(kind.__struct_fields__):
+            if name in kind.refused:
+                if msgspec.json.decode(fields[name]) not in kind.refused[name]:
+                    raise RequestError(f"{name} is not supported by this server", name)
+            elif name not in kind.harmless:
+                unknown.append(name[:_MAX_NAME])
+        if not unknown:
+            return
+        unknown.sort()
+        if self._strict_fields:
+            names = ", ".join(repr(name) for name in unknown[:_MAX_NAMES])
+            raise RequestError(f"unknown fields: {names}", unknown[0])
+        for name in unknown[:_MAX_NAMES]:
+            if name not in self._named and len(self._named) < _MAX_REMEMBERED:
+                self._named.add(name)
+                logger.warning("the request field %r is ignored: no endpoint knows it", name)
+
+
+_FAULTS = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _explain(body: bytes, error: Exception) -> RequestError:
+    if isinstance(error, RecursionError):
+        return RequestError("The body is nested too deep.")
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid(error)
+    return _malformed(body, error)
+
+
+def _invalid(error: msgspec.ValidationError) -> RequestError:
+    match = _INVALID.fullmatch(str(error))
+    if match is None or not match.group("path"):
+        what = match.group("what") if match else str(error)
+        missing = _MISSING.search(what)
+        param = missing.group(1) if missing else None
+        return RequestError(f"The body is invalid: {_lower(what)}", param)
+    what, path = match.group("what"), match.group("path")
+    return RequestError(f"{path}: {_lower(what)}", path)
+
+
+def _malformed(body: bytes, error: Exception) -> RequestError:
+    position = _POSITION.search(str(error))
+    if position is not None:
+        at = int(position.group(1))
+        if body[at : at + 8].startswith((b"NaN", b"Infinity")):
+            name = _field_before(body, at)
+            where = f"{name}: " if name else ""
+            return RequestError(
+                f"{where}NaN and Infinity are not numbers in JSON (byte {at})", name
+            )
+    surrogate = _LONE_SURROGATE.search(body)
+    if surrogate is not None:
+        name = _field_before(body, surrogate.start())
+        escape = surrogate.group().decode()
+        return RequestError(f"{escape} is half of a surrogate pair, not a character", name)
+    return RequestError(f"The body is not valid JSON: {_lower(str(error))}")
+
+
+def _field_before(body: bytes, position: int) -> str | None:
+    """The name of the field whose value begins at, or shortly before, `position`."""
+    match = _FIELD_BEFORE.search(body[max(position - 192, 0) : position])
+    name = match.group(1).decode(errors="replace") if match else ""
+    return name if name.isidentifier() else None
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

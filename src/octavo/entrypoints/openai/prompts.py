@@ -1,0 +1,64 @@
+"""Prompts: text and token ids, bounded before they are tokenized, tokenized off the event loop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from octavo.entrypoints.openai.workers import Workers
+from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.types.errors import RequestError
+
+_INLINE_CHARS = 4096  # longer texts are tokenized in a thread: about a millisecond
+_NORMALIZED = 4  # a normalizer makes one character of at most four
+_TRUNCATED = 4  # a prompt that will be truncated may be so many times too long
+
+
+class Prompt(NamedTuple):
+    """A prompt as the engine takes it; `text` is None if it came as token ids."""
+
+    token_ids: list[int]
+    text: str | None
+
+
+class PromptBuilder:
+    """Makes prompts of what clients send."""
+
+    def __init__(self, tokenizer: Tokenizer | None, max_model_len: int, workers: Workers) -> None:
+        self._tokenizer = tokenizer
+        self._max_model_len = max_model_len
+        self._workers = workers
+        self._max_chars = 0 if tokenizer is None else max_model_len * _most_chars(tokenizer)
+
+    async def from_text(
+        self, text: str, *, add_special_tokens: bool, truncate: bool = False, param: str = "prompt"
+    ) -> Prompt:
+        """Tokenize a text.
+
+        A text that is too long whatever its tokens are is refused without tokenizing it. Raises
+        RequestError.
+        """
+        tokenizer = self.tokenizer(param)
+        limit = self._max_chars * (_TRUNCATED if truncate else 1)
+        if len(text) > limit:
+            raise RequestError(
+                f"{param} has {len(text)} characters; a prompt of max_model_len="
+                f"{self._max_model_len} tokens has at most {limit}",
+                param,
+            )
+        if len(text) <= _INLINE_CHARS:
+            return Prompt(tokenizer.encode(text, add_special_tokens), text)
+        ids = await self._workers.run(lambda: tokenizer.encode(text, add_special_tokens))
+        return Prompt(ids, text)
+
+    def tokenizer(self, param: str | None = None) -> Tokenizer:
+        """The tokenizer, for a request that can't be served without one. Raises RequestError."""
+        if self._tokenizer is None:
+            raise RequestError("This server runs without a tokenizer; send token ids", param)
+        return self._tokenizer
+
+
+def _most_chars(tokenizer: Tokenizer) -> int:
+    """Most characters of a text that one token stands for."""
+    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+    longest = max(map(len, vocabulary), default=1)
+    return longest * (1 if tokenizer.backend.normalizer is None else _NORMALIZED)

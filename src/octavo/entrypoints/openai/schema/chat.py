@@ -1,0 +1,99 @@
+"""Bodies of /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from octavo.entrypoints.openai.schema.common import GenerationBody, PromptLogprobs, Usage
+
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    "audio": (None,),
+    "function_call": (None, "none"),
+    "functions": (None, []),
+    "media_io_kwargs": (None, {}),
+    "mm_processor_kwargs": (None, {}),
+    "modalities": (None, [], ["text"]),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None, "medium"),
+    "web_search_options": (None,),
+}
+
+
+class ChatRequest(GenerationBody, kw_only=True):
+    """A conversation to go on with.
+
+    Messages are plain dictionaries, because templates may use keys of their own.
+    """
+
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {**GenerationBody.refused, **_REFUSED}
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    echo: bool | None = None  # begin the answer with the last message
+
+
+class TokenLogprob(msgspec.Struct):
+    """One token with its log-probability; `bytes` is its exact text."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatLogprob(msgspec.Struct):
+    """A generated token and the likeliest ones at its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """Log-probabilities of a choice's tokens, in order."""
+
+    content: list[ChatLogprob]
+
+
+class ChatMessage(msgspec.Struct):
+    """The model's answer."""
+
+    role: str
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One of the n answers."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatResponse(msgspec.Struct, kw_only=True):
+    """The whole answer, not streamed."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int  # seconds since 1970
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,139 @@
+"""Server-sent events: writing them, their byte templates, and several engine streams as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+import msgspec
+from starlette.types import Send
+
+from octavo.entrypoints.openai.errors import ErrorBody, Failure
+from octavo.entrypoints.openai.schema.common import Usage
+
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+to_json = msgspec.json.Encoder().encode
+
+
+class EventWriter:
+    """Sends an event stream. The status line goes out with the first event, not before.
+
+    So whatever goes wrong until then is still answered with a status of its own.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self.ended = False
+
+    async def write(self, events: bytes) -> None:
+        """Send events; waits while the client does not keep up."""
+        if not self.started:
+            self.started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def end(self, events: bytes) -> None:
+        """Send the last events."""
+        if not self.started:
+            await self.write(b"")
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": events})
+
+
+class ChunkTemplate:
+    """The bytes of one stream's chunks: all but what changes is written once.
+
+    A chunk is {head, "choices":[{"index":i, <body>}], <usage>}.
+    """
+
+    def __init__(
+        self, response_id: str, kind: str, created: int, model: str, *, usage_null: bool
+    ) -> None:
+        head = to_json({"id": response_id, "object": kind, "created": created, "model": model})
+        self._head = b"data: " + head[:-1] + b',"choices":['
+        self._end = b',"usage":null}\n\n' if usage_null else b"}\n\n"
+        self._plain_tail = b"}]" + self._end
+        self._starts: dict[int, bytes] = {}
+
+    def start(self, index: int) -> bytes:
+        """A chunk up to, and without, the fields of choice `index` after its index."""
+        start = self._starts.get(index)
+        if start is None:
+            start = self._starts[index] = self._head + b'{"index":%d,' % index
+        return start
+
+    def tail(self, usage: Usage | None = None, more: bytes = b"") -> bytes:
+        """The end of a chunk, from the brace that closes its choice on.
+
+        `more` are further fields of the chunk, each after a comma.
+        """
+        if usage is not None:
+            return b"}]" + more + b',"usage":' + to_json(usage) + b"}\n\n"
+        return b"}]" + more + self._end if more else self._plain_tail
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk without choices that carries the usage."""
+        return self._head + b'],"usage":' + to_json(usage) + b"}\n\n"
+
+
+def error_event(failure: Failure) -> bytes:
+    """An error that came after the status line."""
+    return b"data: " + to_json(ErrorBody(failure.detail)) + b"\n\n"
+
+
+async def merge(
+    streams: Sequence[AsyncGenerator[T, None]],
+) -> AsyncGenerator[tuple[int, T | Exception], None]:
+    """The items of several streams as they come, each with its stream's number.
+
+    An error ends its stream and comes as an item. About one item per stream waits here, so that
+    the streams feel a slow reader. Closing the merged stream closes them all.
+    """
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as stream:
+            try:
+                async for item in stream:
+                    yield 0, item
+            except Exception as error:
+                yield 0, error
+        return
+    queue: asyncio.Queue[tuple[int, T | Exception | None]] = asyncio.Queue(len(streams))
+    feeds = [asyncio.create_task(_feed(i, stream, queue)) for i, stream in enumerate(streams)]
+    num_open = len(feeds)
+    try:
+        while num_open:
+            number, news = await queue.get()
+            if news is None:
+                num_open -= 1
+            else:
+                yield number, news
+    finally:
+        for feed in feeds:
+            feed.cancel()
+        await asyncio.gather(*feeds, return_exceptions=True)
+
+
+async def _feed(
+    number: int,
+    source: AsyncGenerator[T, None],
+    queue: asyncio.Queue[tuple[int, T | Exception | None]],
+) -> None:
+    async with aclosing(source) as stream:
+        try:
+            async for item in stream:
+                await queue.put((number, item))
+        except Exception as error:
+            await queue.put((number, error))
+    await queue.put((number, None))

@@ -1,0 +1,1 @@
+"""How the engine core reaches the workers that run the model."""

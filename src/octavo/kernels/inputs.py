@@ -1,0 +1,218 @@
+"""Step-input kernels: a step's tokens, positions, lengths and cache slots, made on the device."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+_BLOCK = 256
+
+
+@triton.jit
+def _staged_write_kernel(data_ptr, indices_ptr, values_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < count
+    index = tl.load(indices_ptr + at, mask=mask, other=0).to(tl.int64)
+    tl.store(data_ptr + index, tl.load(values_ptr + at, mask=mask, other=0), mask=mask)
+
+
+def staged_write(data: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+    """data[indices[i]] = values[i]; data[N], indices[n], values[n] int32, indices unique."""
+    count = indices.shape[0]
+    if count:
+        _staged_write_kernel[(triton.cdiv(count, _BLOCK),)](
+            data, indices, values, count, BLOCK=_BLOCK, num_warps=4
+        )
+
+
+@triton.jit
+def _token_inputs_kernel(
+    host_ids_ptr,
+    token_row_ptr,
+    query_start_loc_ptr,
+    slots_ptr,
+    last_token_ptr,
+    num_computed_ptr,
+    input_ids_ptr,
+    positions_ptr,
+    seq_lens_ptr,
+    num_tokens,
+    num_rows,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_row = at < num_rows
+    slot = tl.load(slots_ptr + at, mask=is_row, other=0)
+    begin = tl.load(query_start_loc_ptr + at, mask=is_row, other=0)
+    end = tl.load(query_start_loc_ptr + at + 1, mask=is_row, other=0)
+    computed = tl.load(num_computed_ptr + slot, mask=is_row, other=0)
+    tl.store(seq_lens_ptr + at, computed + end - begin, mask=is_row)
+
+    is_token = at < num_tokens
+    row = tl.load(token_row_ptr + at, mask=is_token, other=0)
+    slot = tl.load(slots_ptr + row, mask=is_token, other=0)
+    begin = tl.load(query_start_loc_ptr + row, mask=is_token, other=0)
+    computed = tl.load(num_computed_ptr + slot, mask=is_token, other=0)
+    host_id = tl.load(host_ids_ptr + at, mask=is_token, other=0)
+    last = tl.load(last_token_ptr + slot, mask=is_token, other=0)
+    tl.store(input_ids_ptr + at, tl.where(host_id < 0, last, host_id), mask=is_token)
+    tl.store(positions_ptr + at, (computed + at - begin).to(tl.int64), mask=is_token)
+
+
+def token_inputs(
+    host_ids: torch.Tensor,
+    token_row: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    slots: torch.Tensor,
+    last_token: torch.Tensor,
+    num_computed: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What each token of a step is and where it stands; see octavo.kernels.reference.inputs."""
+    num_tokens, num_rows, device = token_row.shape[0], slots.shape[0], slots.device
+    input_ids = torch.empty(num_tokens, dtype=torch.int32, device=device)
+    positions = torch.empty(num_tokens, dtype=torch.int64, device=device)
+    seq_lens = torch.empty(num_rows, dtype=torch.int32, device=device)
+    _token_inputs_kernel[(triton.cdiv(max(num_tokens, num_rows, 1), _BLOCK),)](
+        host_ids,
+        token_row,
+        query_start_loc,
+        slots,
+        last_token,
+        num_computed,
+        input_ids,
+        positions,
+        seq_lens,
+        num_tokens,
+        num_rows,
+        BLOCK=_BLOCK,
+        num_warps=4,
+    )
+    return input_ids, positions, seq_lens
+
+
+@triton.jit
+def _slot_mapping_kernel(
+    positions_ptr,
+    token_row_ptr,
+    slots_ptr,
+    block_table_ptr,
+    out_ptr,
+    stride_table,
+    num_tokens,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < num_tokens
+    row = tl.load(token_row_ptr + at, mask=mask, other=0)
+    slot = tl.load(slots_ptr + row, mask=mask, other=0).to(tl.int64)
+    position = tl.load(positions_ptr + at, mask=mask, other=0)
+    table = block_table_ptr + slot * stride_table
+    block = tl.load(table + position // BLOCK_SIZE, mask=mask, other=0).to(tl.int64)
+    tl.store(out_ptr + at, block * BLOCK_SIZE + position % BLOCK_SIZE, mask=mask)
+
+
+def slot_mapping(
+    positions: torch.Tensor,
+    token_row: torch.Tensor,
+    slots: torch.Tensor,
+    block_table: torch.Tensor,
+    block_size: int,
+) -> torch.Tensor:
+    """Where each token's key and value go; see octavo.kernels.reference.inputs."""
+    num_tokens = positions.shape[0]
+    out = torch.empty(num_tokens, dtype=torch.int64, device=positions.device)
+    if num_tokens:
+        _slot_mapping_kernel[(triton.cdiv(num_tokens, _BLOCK),)](
+            positions,
+            token_row,
+            slots,
+            block_table,
+            out,
+            block_table.stride(0),
+            num_tokens,
+            BLOCK_SIZE=block_size,
+            BLOCK=_BLOCK,
+            num_warps=4,
+        )
+    return out
+
+
+@triton.jit
+def _decode_inputs_kernel(
+    slots_ptr,
+    last_token_ptr,
+    num_computed_ptr,
+    block_table_ptr,
+    input_ids_ptr,
+    positions_ptr,
+    slot_mapping_ptr,
+    seq_lens_ptr,
+    query_start_loc_ptr,
+    stride_table,
+    num_rows,
+    padding_slot,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program for all rows: a row's first token follows from how many live rows precede it."""
+    before = 0
+    for start in range(0, num_rows, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        mask = row < num_rows
+        slot = tl.load(slots_ptr + row, mask=mask, other=0).to(tl.int64)
+        live = mask & (slot != padding_slot)
+        position = tl.load(num_computed_ptr + slot, mask=live, other=0)
+        token = tl.load(last_token_ptr + slot, mask=live, other=0)
+        table = block_table_ptr + slot * stride_table
+        block = tl.load(table + position // BLOCK_SIZE, mask=live, other=0).to(tl.int64)
+        place = tl.where(live, block * BLOCK_SIZE + position % BLOCK_SIZE, -1)
+        tl.store(input_ids_ptr + row, token, mask=mask)
+        tl.store(positions_ptr + row, position.to(tl.int64), mask=mask)
+        tl.store(slot_mapping_ptr + row, place, mask=mask)
+        tl.store(seq_lens_ptr + row, tl.where(live, position + 1, 0), mask=mask)
+        ends = before + tl.cumsum(live.to(tl.int32), axis=0)
+        tl.store(query_start_loc_ptr + 1 + row, ends, mask=mask)
+        before += tl.sum(live.to(tl.int32), axis=0)
+    tl.store(query_start_loc_ptr, 0)
+
+
+def build_decode_inputs(
+    slots: torch.Tensor,
+    last_token: torch.Tensor,
+    num_computed: torch.Tensor,
+    block_table: torch.Tensor,
+    block_size: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """All inputs of a step of plain decode rows in one launch, for a graph to begin with.
+
+    slots[R] int64, live rows first; last_token, num_computed [num_slots + 1] int32;
+    block_table[num_slots + 1, max_blocks] int32, whose last line belongs to the padding slot.
+    Returns input_ids[R] int32, positions[R] int64, slot_mapping[R] int64, seq_lens[R] int32 and
+    query_start_loc[R + 1] int32. Padding rows get token 0 at position 0, slot -1 and length 0.
+    """
+    num_rows, device = slots.shape[0], slots.device
+    input_ids = torch.empty(num_rows, dtype=torch.int32, device=device)
+    positions = torch.empty(num_rows, dtype=torch.int64, device=device)
+    places = torch.empty(num_rows, dtype=torch.int64, device=device)
+    seq_lens = torch.empty(num_rows, dtype=torch.int32, device=device)
+    query_start_loc = torch.empty(num_rows + 1, dtype=torch.int32, device=device)
+    _decode_inputs_kernel[(1,)](
+        slots,
+        last_token,
+        num_computed,
+        block_table,
+        input_ids,
+        positions,
+        places,
+        seq_lens,
+        query_start_loc,
+        block_table.stride(0),
+        num_rows,
+        block_table.shape[0] - 1,
+        BLOCK_SIZE=block_size,
+        BLOCK=_BLOCK,
+        num_warps=4,
+    )
+    return input_ids, positions, places, seq_lens, query_start_loc

@@ -1,0 +1,495 @@
+"""Paged attention for rows of few query tokens: balanced split-KV over a constant grid.
+
+The keys of all rows form one line of tiles, cut into equal shares, one per program of a grid whose
+size depends on the device alone. Where the cuts fall is computed on the device once per step (the
+map) and used by every layer, so the kernels fit in a CUDA graph and no program waits for a longer
+row than the others. A row cut by a share's end leaves partial results, and the last program to
+finish one of its parts merges them in the order of the keys.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from octavo.kernels.launch import (
+    launch_options,
+    num_multiprocessors,
+    start_dependents,
+    wait_for_inputs,
+)
+from octavo.kernels.softmax import add_sinks, attend_tile
+from octavo.utils.misc import cdiv, next_power_of_2
+
+LOG2E = math.log2(math.e)
+_MAP_CHUNK = 1024  # rows a map program looks at together
+_MERGE_CHUNK = 8  # partial results merged together
+_MIN_DOT_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """Tile sizes of the decode kernel."""
+
+    tile: int  # keys
+    ctas_per_sm: int
+    num_warps: int
+    num_stages: int
+
+
+def decode_config(head_size: int, itemsize: int) -> DecodeConfig:
+    """The configuration measured best on an H200, and for larger heads one without spills."""
+    row_bytes = head_size * itemsize
+    if row_bytes > 512:
+        return DecodeConfig(tile=16, ctas_per_sm=1, num_warps=4, num_stages=2)
+    if row_bytes > 256:
+        return DecodeConfig(tile=32, ctas_per_sm=2, num_warps=4, num_stages=2)
+    return DecodeConfig(tile=64, ctas_per_sm=2, num_warps=4, num_stages=3)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DecodeMap:
+    """Who computes what in one step, for layers of one window and head count."""
+
+    max_query_len: int  # rows with more query tokens (or none) aren't in the map
+    window: int  # 0: all keys
+    num_shares: int  # programs per KV head
+    config: DecodeConfig
+    tile_ends: torch.Tensor  # [R] int32: tiles of rows 0..r
+    first_rows: torch.Tensor  # [num_shares] int32: the row a share begins in
+    arrivals: torch.Tensor  # [R * Hkv] int32, zero between layers: parts of a row that are done
+    partials: torch.Tensor  # [num_shares + R, Hkv, Q, D] fp32: unnormalized outputs
+    partial_stats: torch.Tensor  # [num_shares + R, Hkv, 2, Q] fp32: maximum and sum
+
+
+@triton.jit
+def _row_tiles(
+    query_start_loc_ptr,
+    seq_lens_ptr,
+    rows,
+    num_rows,
+    MAX_QUERY_LEN: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Tiles of keys that rows[..] need: none for rows that aren't decoded here."""
+    live = rows < num_rows
+    begin = tl.load(query_start_loc_ptr + rows, mask=live, other=0)
+    query_len = tl.load(query_start_loc_ptr + rows + 1, mask=live, other=0) - begin
+    seq_len = tl.load(seq_lens_ptr + rows, mask=live, other=0)
+    tiles = (seq_len + TILE - 1) // TILE
+    if WINDOW > 0:
+        tiles -= tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
+    return tl.where((query_len > 0) & (query_len <= MAX_QUERY_LEN), tiles, 0)
+
+
+@triton.jit
+def _decode_map_kernel(
+    query_start_loc_ptr,
+    seq_lens_ptr,
+    tile_ends_ptr,
+    first_rows_ptr,
+    arrivals_ptr,
+    num_rows,
+    num_arrivals,
+    MAX_QUERY_LEN: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """One program per share, which sums all rows' tiles itself: cheaper than a second pass."""
+    start_dependents(PDL)
+    wait_for_inputs(PDL)
+    share = tl.program_id(0)
+    num_shares = tl.num_programs(0)
+    total = 0
+    for start in range(0, num_rows, CHUNK):
+        rows = start + tl.arange(0, CHUNK)
+        tiles = _row_tiles(
+            query_start_loc_ptr, seq_lens_ptr, rows, num_rows, MAX_QUERY_LEN, WINDOW, TILE
+        )
+        total += tl.sum(tiles, axis=0)
+    first_tile = share * ((total + num_shares - 1) // num_shares)
+    first_row = 0
+    end = 0
+    for start in range(0, num_rows, CHUNK):
+        rows = start + tl.arange(0, CHUNK)
+        tiles = _row_tiles(
+            query_start_loc_ptr, seq_lens_ptr, rows, num_rows, MAX_QUERY_LEN, WINDOW, TILE
+        )
+        ends = end + tl.cumsum(tiles, axis=0)
+        live = rows < num_rows
+        tl.store(tile_ends_ptr + rows, ends, mask=live & (share == 0))
+        first_row += tl.sum((live & (ends <= first_tile)).to(tl.int32), axis=0)
+        end += tl.sum(tiles, axis=0)
+    tl.store(first_rows_ptr + share, first_row)
+    for start in range(share * CHUNK, num_arrivals, num_shares * CHUNK):
+        at = start + tl.arange(0, CHUNK)
+        tl.store(arrivals_ptr + at, tl.zeros((CHUNK,), tl.int32), mask=at < num_arrivals)
+
+
+@triton.jit
+def _merge_parts(
+    partials_ptr,
+    partial_stats_ptr,
+    first_part,
+    num_parts,
+    head,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    QUERIES: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Combine a row's partial results in order -> (acc[Q, D], row_max[Q], row_sum[Q])."""
+    query = tl.arange(0, QUERIES)
+    dims = tl.arange(0, HEAD_PADDED)
+    acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
+    row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
+    row_sum = tl.zeros((QUERIES,), tl.float32)
+    for start in range(0, num_parts, CHUNK):
+        index = start + tl.arange(0, CHUNK)
+        live = index < num_parts
+        part = (first_part + index) * NUM_KV_HEADS + head
+        stats = partial_stats_ptr + part[:, None] * (2 * QUERIES) + query[None, :]
+        # Other programs wrote these: read them from L2, not from this multiprocessor's L1.
+        part_max = tl.load(stats, mask=live[:, None], other=float("-inf"), cache_modifier=".cg")
+        part_sum = tl.load(stats + QUERIES, mask=live[:, None], other=0.0, cache_modifier=".cg")
+        values = tl.load(
+            partials_ptr
+            + part[:, None, None] * (QUERIES * HEAD_PADDED)
+            + query[None, :, None] * HEAD_PADDED
+            + dims[None, None, :],
+            mask=live[:, None, None],
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        new_max = tl.maximum(row_max, tl.max(part_max, axis=0))
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+        decay = tl.exp2(row_max - shift)
+        weights = tl.exp2(part_max - shift[None, :])
+        row_sum = row_sum * decay + tl.sum(part_sum * weights, axis=0)
+        acc = acc * decay[:, None] + tl.sum(values * weights[:, :, None], axis=0)
+        row_max = new_max
+    return acc, row_max, row_sum
+
+
+@triton.jit
+def _store_rows(
+    out_ptr,
+    sinks_ptr,
+    acc,
+    row_max,
+    row_sum,
+    query_begin,
+    num_queries,
+    head,
+    stride_out,
+    GROUP: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    QUERIES: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+):
+    """Normalize acc[Q, D] and write it: query j is token j // GROUP, query head j % GROUP."""
+    query = tl.arange(0, QUERIES)
+    dims = tl.arange(0, HEAD_PADDED)
+    q_head = head * GROUP + query % GROUP
+    if HAS_SINKS:
+        sink = tl.load(sinks_ptr + q_head).to(tl.float32) * 1.4426950408889634
+        decay, row_sum = add_sinks(row_max, row_sum, sink)
+        acc = acc * decay[:, None]
+    out = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
+    token = query_begin + query // GROUP
+    rows = out_ptr + token.to(tl.int64) * stride_out + q_head * HEAD_SIZE
+    mask = (query < num_queries)[:, None] & (dims < HEAD_SIZE)[None, :]
+    tl.store(rows[:, None] + dims[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _paged_decode_kernel(
+    q_ptr,
+    kv_ptr,
+    out_ptr,
+    sinks_ptr,
+    query_start_loc_ptr,
+    seq_lens_ptr,
+    slots_ptr,
+    block_table_ptr,
+    tile_ends_ptr,
+    first_rows_ptr,
+    arrivals_ptr,
+    partials_ptr,
+    partial_stats_ptr,
+    num_rows,
+    stride_q,
+    stride_out,
+    stride_block,
+    stride_table,
+    scale,
+    soft_cap,
+    GROUP: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    QUERIES: tl.constexpr,
+    STORED_QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    MERGE_CHUNK: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Program (head, share): the share's tiles of one KV head, row after row.
+
+    QUERIES is the dot's height, STORED_QUERIES (<= QUERIES) covers the real queries of any row.
+    """
+    start_dependents(PDL)
+    wait_for_inputs(PDL)
+    head = tl.program_id(0)
+    share = tl.program_id(1)
+    num_shares = tl.num_programs(1)
+    total = tl.load(tile_ends_ptr + num_rows - 1)
+    per_share = (total + num_shares - 1) // num_shares
+    tile = share * per_share
+    stop = tl.minimum(tile + per_share, total)
+    row = tl.load(first_rows_ptr + share)
+    query = tl.arange(0, QUERIES)
+    dims = tl.arange(0, HEAD_PADDED)
+    dim_ok = dims < HEAD_SIZE
+    key = tl.arange(0, TILE)
+
+    while tile < stop:
+        row_end = tl.load(tile_ends_ptr + row)
+        row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
+        part_end = tl.minimum(row_end, stop)
+        if part_end > tile:
+            seq_len = tl.load(seq_lens_ptr + row)
+            query_begin = tl.load(query_start_loc_ptr + row)
+            query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
+            table = block_table_ptr + tl.load(slots_ptr + row).to(tl.int64) * stride_table
+            num_queries = query_len * GROUP
+            token = query // GROUP
+            position = seq_len - query_len + token
+            q_rows = q_ptr + (query_begin + token).to(tl.int64) * stride_q
+            q_rows += (head * GROUP + query % GROUP) * HEAD_SIZE
+            q_mask = (query < num_queries)[:, None] & dim_ok[None, :]
+            q = tl.load(q_rows[:, None] + dims[None, :], mask=q_mask, other=0.0)
+
+            first_key = (tile - row_begin) * TILE
+            if WINDOW > 0:
+                first_key += tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE * TILE
+            last_key = first_key + (part_end - tile) * TILE
+            acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
+            row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
+            row_sum = tl.zeros((QUERIES,), tl.float32)
+            keys = first_key + key
+            block = tl.load(table + keys // BLOCK_SIZE, mask=keys < seq_len, other=0)
+            for start in range(first_key, last_key, TILE):
+                keys = start + key
+                live = keys < seq_len
+                k_rows = kv_ptr + block.to(tl.int64) * stride_block
+                # Looked up a tile ahead, so that the load of keys need not wait for it.
+                ahead = keys + TILE
+                block = tl.load(table + ahead // BLOCK_SIZE, mask=ahead < seq_len, other=0)
+                k_rows += (head * BLOCK_SIZE + keys % BLOCK_SIZE) * HEAD_SIZE
+                kv_mask = live[:, None] & dim_ok[None, :]
+                k_ptrs = k_rows[:, None] + dims[None, :]
+                k = tl.load(k_ptrs, mask=kv_mask, other=0.0)
+                v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
+                v = tl.load(k_ptrs + v_offset, mask=kv_mask, other=0.0)
+                visible = keys[None, :] <= position[:, None]
+                if WINDOW > 0:
+                    visible &= keys[None, :] > position[:, None] - WINDOW
+                acc, row_max, row_sum = attend_tile(
+                    q,
+                    k,
+                    v,
+                    visible,
+                    acc,
+                    row_max,
+                    row_sum,
+                    scale,
+                    soft_cap,
+                    True,
+                    HAS_CAP,
+                    PRECISION,
+                )
+
+            if part_end - tile == row_end - row_begin:
+                _store_rows(
+                    out_ptr, sinks_ptr, acc, row_max, row_sum, query_begin, num_queries, head,
+                    stride_out, GROUP, HEAD_SIZE, HEAD_PADDED, QUERIES, HAS_SINKS,
+                )  # fmt: skip
+            else:
+                # share + row counts the cuts before this part, so it numbers the parts.
+                part = (share + row) * NUM_KV_HEADS + head
+                stored = query < STORED_QUERIES
+                stats = partial_stats_ptr + part * (2 * STORED_QUERIES) + query
+                tl.store(stats, row_max, mask=stored)
+                tl.store(stats + STORED_QUERIES, row_sum, mask=stored)
+                at = partials_ptr + (part * STORED_QUERIES + query[:, None]) * HEAD_PADDED
+                tl.store(at + dims[None, :], acc, mask=stored[:, None])
+                first_share = row_begin // per_share
+                num_parts = (row_end - 1) // per_share - first_share + 1
+                # All threads have written before one of them announces it.
+                tl.debug_barrier()
+                arrived = tl.atomic_add(
+                    arrivals_ptr + row * NUM_KV_HEADS + head, 1, sem="acq_rel", scope="gpu"
+                )
+                if arrived == num_parts - 1:
+                    merged, merged_max, merged_sum = _merge_parts(
+                        partials_ptr, partial_stats_ptr, first_share + row, num_parts, head,
+                        NUM_KV_HEADS, HEAD_PADDED, STORED_QUERIES, MERGE_CHUNK,
+                    )  # fmt: skip
+                    _store_rows(
+                        out_ptr, sinks_ptr, merged, merged_max, merged_sum, query_begin,
+                        num_queries, head, stride_out, GROUP, HEAD_SIZE, HEAD_PADDED,
+                        STORED_QUERIES, HAS_SINKS,
+                    )  # fmt: skip
+                    tl.store(arrivals_ptr + row * NUM_KV_HEADS + head, 0)
+            tile = part_end
+        row += 1
+
+
+def free_query_len(group: int) -> int:
+    """Query tokens of a row that cost no more than one: what fits in the smallest dot."""
+    return max(_MIN_DOT_ROWS // group, 1)
+
+
+def max_query_len(group: int, head_size: int, itemsize: int) -> int:
+    """Query tokens of a row up to which decoding keeps its state in registers."""
+    queries = 64 if head_size * itemsize <= 256 else _MIN_DOT_ROWS
+    return max(queries // group, 1)
+
+
+def build_decode_map(
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_size: int,
+    max_query_len: int,
+    window: int,
+    config: DecodeConfig,
+    pdl: bool = False,
+) -> DecodeMap:
+    """Split the keys of the rows with 1 to `max_query_len` query tokens among the programs.
+
+    query_start_loc[R + 1], seq_lens[R] int32 on the device, R > 0. Nothing is read back: the map
+    is right for whatever the tensors hold when the launch runs, so it may be captured.
+    """
+    device, num_rows = seq_lens.device, seq_lens.shape[0]
+    num_shares = max(num_multiprocessors(device) * config.ctas_per_sm // num_kv_heads, 1)
+    queries = next_power_of_2(max_query_len * (num_heads // num_kv_heads))
+    ints = torch.empty(
+        num_rows + num_shares + num_rows * num_kv_heads, dtype=torch.int32, device=device
+    )
+    tile_ends, first_rows, arrivals = ints.split([num_rows, num_shares, num_rows * num_kv_heads])
+    num_parts = num_shares + num_rows
+    padded = next_power_of_2(head_size)
+    _decode_map_kernel[(num_shares,)](
+        query_start_loc,
+        seq_lens,
+        tile_ends,
+        first_rows,
+        arrivals,
+        num_rows,
+        arrivals.shape[0],
+        MAX_QUERY_LEN=max_query_len,
+        WINDOW=window,
+        TILE=config.tile,
+        CHUNK=_MAP_CHUNK,
+        PDL=pdl,
+        num_warps=4,
+        **launch_options(pdl),
+    )
+    return DecodeMap(
+        max_query_len=max_query_len,
+        window=window,
+        num_shares=num_shares,
+        config=config,
+        tile_ends=tile_ends,
+        first_rows=first_rows,
+        arrivals=arrivals,
+        partials=torch.empty(
+            (num_parts, num_kv_heads, queries, padded), dtype=torch.float32, device=device
+        ),
+        partial_stats=torch.empty(
+            (num_parts, num_kv_heads, 2, queries), dtype=torch.float32, device=device
+        ),
+    )
+
+
+def paged_decode(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    out: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    slots: torch.Tensor,
+    block_table: torch.Tensor,
+    decode_map: DecodeMap,
+    *,
+    scale: float,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    pdl: bool = False,
+) -> None:
+    """Attention of the rows in `decode_map`, written to their tokens of out; others are left.
+
+    q[T, Hq, D] and out[T, Hq, D] with contiguous heads; kv: [num_blocks, 2, Hkv, block_size, D],
+    contiguous but for the first dimension; block_table[S, max_blocks] and slots[R], the row's line
+    of it. The keys of the step's own tokens are in the cache.
+    """
+    _, num_heads, head_size = q.shape
+    _, _, num_kv_heads, block_size, _ = kv.shape
+    config = decode_map.config
+    stored = decode_map.partials.shape[2]
+    _paged_decode_kernel[(num_kv_heads, decode_map.num_shares)](
+        q,
+        kv,
+        out,
+        q if sinks is None else sinks,
+        query_start_loc,
+        seq_lens,
+        slots,
+        block_table,
+        decode_map.tile_ends,
+        decode_map.first_rows,
+        decode_map.arrivals,
+        decode_map.partials,
+        decode_map.partial_stats,
+        seq_lens.shape[0],
+        q.stride(0),
+        out.stride(0),
+        kv.stride(0),
+        block_table.stride(0),
+        scale * LOG2E,
+        0.0 if soft_cap is None else soft_cap * LOG2E,
+        GROUP=num_heads // num_kv_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        HEAD_SIZE=head_size,
+        HEAD_PADDED=decode_map.partials.shape[3],
+        BLOCK_SIZE=block_size,
+        QUERIES=max(stored, _MIN_DOT_ROWS),
+        STORED_QUERIES=stored,
+        TILE=config.tile,
+        WINDOW=decode_map.window,
+        MERGE_CHUNK=max(_MERGE_CHUNK // cdiv(stored, 4), 1),
+        HAS_CAP=soft_cap is not None,
+        HAS_SINKS=sinks is not None,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        PDL=pdl,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **launch_options(pdl),
+    )

@@ -1,0 +1,1 @@
+"""Plain PyTorch kernels: what the CPU runs and what device kernels are tested against."""

@@ -1,0 +1,1 @@
+"""How the weights of linear layers are stored and multiplied."""

@@ -1,0 +1,1 @@
+"""Quantization methods, one per file; none imports another."""

@@ -1,0 +1,1 @@
+"""What differs between machines: memory, streams, events; detection without torch."""

@@ -1,0 +1,1 @@
+"""Text to token ids and back, over the `tokenizers` package."""

@@ -1,0 +1,1 @@
+"""Plain data that crosses packages and processes: no behaviour beyond validation, no torch."""

@@ -1,0 +1,49 @@
+"""EngineCoreRequest: what a front end sends to the engine core for one sequence."""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.types.engine_output import FinishReason
+from octavo.types.sampling_params import SamplingParams
+
+
+class LoRARequest(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
+    """The adapter a request runs with."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+
+
+class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True):
+    """One sequence to run; everything needed to start it, or to resume it after a restart.
+
+    `token_ids` holds the prompt and, when a request is replayed, the tokens already produced;
+    `num_prompt_tokens` is the boundary. `seed` is always set by the front end, so that a replayed
+    request draws the same noise at the same positions.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    sampling_params: SamplingParams
+    seed: int
+    arrival_time: float  # seconds, time.time() of the front end
+    max_tokens: int  # resolved: never None, prompt + max_tokens <= max_model_len
+    client_index: int = 0
+    priority: int = 0  # lower runs first
+    cache_salt: str | None = None
+    lora_request: LoRARequest | None = None
+    trace_headers: dict[str, str] | None = None
+
+
+class FinishRequest(msgspec.Struct, array_like=True, omit_defaults=True):
+    """A finish decided in the front end (stop string, abort), at a known number of output tokens.
+
+    `num_output_tokens` is None for an abort: whatever has been produced is dropped.
+    """
+
+    request_id: str
+    reason: FinishReason
+    num_output_tokens: int | None = None

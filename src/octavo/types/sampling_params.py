@@ -1,0 +1,209 @@
+"""SamplingParams: how the tokens of one request are chosen, and when it stops."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import msgspec
+
+from octavo.types.errors import RequestError
+
+MAX_N = 16384
+MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 1024  # characters of one stop string
+MAX_STOP_TOKEN_IDS = 1024
+MAX_LOGIT_BIAS = 4096
+MAX_ALLOWED_TOKEN_IDS = 1 << 20
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_LENGTH = 1024  # characters of one bad word
+MIN_TEMPERATURE = 1e-2  # smaller positive values are raised to this
+GREEDY_EPS = 1e-5  # below it, greedy
+MAX_SEED = (1 << 63) - 1
+
+
+class RequestOutputKind(enum.IntEnum):
+    """What each RequestOutput of a stream holds."""
+
+    CUMULATIVE = 0  # everything so far
+    DELTA = 1  # what is new since the last output
+    FINAL_ONLY = 2  # one output at the end
+
+
+class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One constraint on the shape of the text; exactly one of the kinds is set."""
+
+    json: str | dict[str, Any] | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    structural_tag: str | None = None
+
+
+class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Parameters of text generation; names and defaults are vLLM's.
+
+    Raises RequestError naming the field, the value and the allowed range.
+    """
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 or -1: off
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16  # None: up to the model's length limit
+    min_tokens: int = 0
+    logprobs: int | None = None  # -1: the whole vocabulary
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    truncate_prompt_tokens: int | None = None  # keep the last k; -1: the model's length limit
+    structured_outputs: StructuredOutputsParams | None = None
+    skip_reading_prefix_cache: bool | None = None
+    extra_args: dict[str, Any] | None = None  # for LogitsProcessor plug-ins
+    # Filled by the input processor, not by users.
+    bad_words_token_ids: list[list[int]] | None = None
+    eos_token_ids: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_lists()
+        if self.stop is None:
+            self.stop = []
+        elif isinstance(self.stop, str):
+            self.stop = [self.stop]
+        if self.seed == -1:
+            self.seed = None
+        if self.top_k == -1:
+            self.top_k = 0
+        if 0 < self.temperature < GREEDY_EPS:
+            self.temperature = 0.0
+        elif GREEDY_EPS <= self.temperature < MIN_TEMPERATURE:
+            self.temperature = MIN_TEMPERATURE
+
+    @property
+    def greedy(self) -> bool:
+        """Whether every token is the argmax."""
+        return self.temperature < GREEDY_EPS
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """The stop strings as a list."""
+        return self.stop if isinstance(self.stop, list) else []
+
+    def _check_numbers(self) -> None:
+        check = _check_range
+        check("n", self.n, 1, MAX_N)
+        check("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        check("repetition_penalty", self.repetition_penalty, 0.0, 1e6, low_open=True)
+        check("temperature", self.temperature, 0.0, 2.0)
+        check("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        check("top_k", self.top_k, -1, 1 << 31)
+        check("min_p", self.min_p, 0.0, 1.0)
+        check("min_tokens", self.min_tokens, 0, 1 << 31)
+        if self.seed is not None:
+            check("seed", self.seed, -(1 << 63), MAX_SEED)
+        if self.max_tokens is not None:
+            check("max_tokens", self.max_tokens, 0, 1 << 31)
+            if self.min_tokens > self.max_tokens:
+                raise RequestError(
+                    f"min_tokens={self.min_tokens} is above max_tokens={self.max_tokens}; "
+                    "lower min_tokens or raise max_tokens",
+                    "min_tokens",
+                )
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None:
+                check(name, value, -1, 1 << 31)
+        if self.truncate_prompt_tokens is not None:
+            check("truncate_prompt_tokens", self.truncate_prompt_tokens, -1, 1 << 31)
+            if self.truncate_prompt_tokens == 0:
+                raise RequestError(
+                    "truncate_prompt_tokens=0 would leave no prompt; use -1 or a positive number",
+                    "truncate_prompt_tokens",
+                )
+
+    def _check_lists(self) -> None:
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        _check_strings("stop", stops, MAX_STOP_STRINGS, MAX_STOP_LENGTH)
+        if stops and not self.detokenize:
+            raise RequestError(
+                "stop strings need detokenize=true (the engine looks for them in the text); "
+                "set detokenize or use stop_token_ids",
+                "stop",
+            )
+        _check_strings("bad_words", self.bad_words or [], MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
+        _check_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
+        _check_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise RequestError(
+                "allowed_token_ids=[] allows no token; list at least one id or leave it out",
+                "allowed_token_ids",
+            )
+        if self.logit_bias:
+            if len(self.logit_bias) > MAX_LOGIT_BIAS:
+                raise RequestError(
+                    f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}",
+                    "logit_bias",
+                )
+            for token, bias in self.logit_bias.items():
+                if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+                    raise RequestError(
+                        f"logit_bias has the key {token!r}; keys are token ids >= 0", "logit_bias"
+                    )
+                _check_range(f"logit_bias[{token}]", bias, -100.0, 100.0, param="logit_bias")
+
+
+def _check_range(
+    name: str,
+    value: float,
+    low: float,
+    high: float,
+    *,
+    low_open: bool = False,
+    param: str | None = None,
+) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    inside = is_number and math.isfinite(value) and low <= value <= high
+    if inside and not (low_open and value == low):
+        return
+    left = "(" if low_open else "["
+    raise RequestError(f"{name}={value!r} is outside {left}{low}, {high}]", param or name)
+
+
+def _check_strings(name: str, values: list[str], max_count: int, max_length: int) -> None:
+    if len(values) > max_count:
+        raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
+    for value in values:
+        if not isinstance(value, str) or not value:
+            raise RequestError(f"{name} holds {value!r}; entries are non-empty strings", name)
+        if len(value) > max_length:
+            raise RequestError(
+                f"{name} holds a string of {len(value)} characters; at most {max_length}", name
+            )
+
+
+def _check_ids(name: str, values: list[int] | None, max_count: int) -> None:
+    if values is None:
+        return
+    if len(values) > max_count:
+        raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise RequestError(f"{name} holds {value!r}; entries are token ids >= 0", name)

@@ -1,0 +1,1 @@
+"""Small helpers that any package may use; they import nothing of octavo."""

@@ -1,0 +1,55 @@
+"""DeviceStep: what the device does in a step, from the uploaded rows to committed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from octavo.models.interfaces import CausalLM
+from octavo.worker.attn_groups import AttentionGroups
+from octavo.worker.input_batch import InputBatch
+from octavo.worker.input_builder import InputBuilder
+from octavo.worker.parts import Head, StepHook
+from octavo.worker.request_table import RequestTable
+from octavo.worker.step import StepPlan, StepResult
+
+
+class DeviceStep:
+    """The same two calls whether they run eagerly or while a graph is being captured."""
+
+    def __init__(
+        self,
+        inputs: InputBuilder,
+        attention: AttentionGroups,
+        model: CausalLM,
+        head: Head,
+        table: RequestTable,
+        hooks: Sequence[StepHook],
+    ) -> None:
+        self.inputs = inputs
+        self.head = head
+        self._attention = attention
+        self._model = model
+        self._table = table
+        self._hooks = hooks
+
+    def forward(
+        self, plan: StepPlan, num_rows: int, num_tokens: int, num_samples: int
+    ) -> tuple[InputBatch, torch.Tensor]:
+        """The step's tensors, padded to the given counts, and hidden states [T, H]."""
+        batch = self.inputs.tensors(plan, num_rows, num_tokens, num_samples)
+        context = self._attention.context(batch)
+        for hook in self._hooks:
+            hook.before_forward(batch)
+        hidden = self._model.forward(batch.input_ids, batch.positions, context)
+        for hook in self._hooks:
+            hook.after_forward(batch)
+        return batch, hidden
+
+    def finish(self, batch: InputBatch, hidden: torch.Tensor) -> StepResult:
+        """Results of the step; the slots advance to where the next step finds them."""
+        result = self.head(hidden, batch)
+        query_lens = batch.query_start_loc[1:] - batch.query_start_loc[:-1]
+        self._table.commit(batch.slots, query_lens, result.token_ids, batch.sample_index)
+        return result

@@ -1,0 +1,1 @@
+"""What is made of hidden states: tokens today, pooled vectors later."""

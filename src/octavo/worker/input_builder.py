@@ -1,0 +1,121 @@
+"""InputBuilder: turn a StepPlan into an InputBatch, gathering by slot on the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from octavo.kernels.input_kernels import InputKernels
+from octavo.platforms.interface import Platform
+from octavo.worker.block_tables import BlockTables
+from octavo.worker.device_state import DeviceState
+from octavo.worker.input_batch import InputBatch, InputBuffers
+from octavo.worker.request_table import RequestTable
+from octavo.worker.step import Int32Array, StepPlan
+
+
+class InputBuilder:
+    """Builds every step's inputs in one shape: decode, prefill and verification rows alike.
+
+    `upload` is the host's part (at most two small copies), `tensors` the device's, which a graph
+    can record because it reads nothing but buffers that stay where they are.
+    """
+
+    def __init__(
+        self,
+        table: RequestTable,
+        block_tables: BlockTables,
+        state: DeviceState,
+        buffers: InputBuffers,
+        kernels: InputKernels,
+        platform: Platform,
+    ) -> None:
+        self._table = table
+        self._block_tables = block_tables
+        self._state = state
+        self._buffers = buffers
+        self._kernels = kernels
+        self._platform = platform
+        self._uploaded: tuple[list[int], int] | None = None
+
+    def upload(self, plan: StepPlan, num_rows: int) -> None:
+        """Bring the staged changes of the slots and the plan's rows, padded to `num_rows`."""
+        if self._state.num_staged:
+            indices, values = self._state.take_staged()
+            host = self._platform.host_buffer((2, len(indices)), torch.int32)
+            host.numpy()[:] = indices, values
+            pairs = host.to(self._platform.device, non_blocking=True)
+            self._kernels.staged_write(self._state.data, pairs[0], pairs[1])
+        # A plain decode step is described by its slots alone: when the step before had the same
+        # ones, everything is on the device already.
+        described = (list(plan.work.slots), num_rows) if plan.plain_decode else None
+        if described is not None and described == self._uploaded:
+            return
+        self._uploaded = described
+        self._write_rows(plan, num_rows)
+
+    def tensors(
+        self, plan: StepPlan, num_rows: int, num_tokens: int, num_samples: int
+    ) -> InputBatch:
+        """The step's tensors, padded to the given counts."""
+        view = self._buffers.view
+        slots = view("slots", num_rows).long()
+        query_start_loc = view("query_start_loc", num_rows + 1)
+        token_row = view("token_row", num_tokens)
+        input_ids, positions, seq_lens = self._kernels.token_inputs(
+            view("host_ids", num_tokens),
+            token_row,
+            query_start_loc,
+            slots,
+            self._table.last_token,
+            self._table.num_computed,
+        )
+        tables = self._block_tables
+        return InputBatch(
+            plan=plan,
+            slots=slots,
+            query_start_loc=query_start_loc,
+            seq_lens=seq_lens,
+            input_ids=input_ids,
+            positions=positions,
+            slot_mappings=[
+                self._kernels.slot_mapping(positions, token_row, slots, table, block_size)
+                for table, block_size in zip(tables.tables, tables.block_sizes, strict=True)
+            ],
+            sample_index=view("sample_rows", num_samples).long(),
+            logits_index=view("logits_index", num_samples).long(),
+        )
+
+    def _write_rows(self, plan: StepPlan, num_rows: int) -> None:
+        buffers = self._buffers
+        buffers.begin()
+        padding = num_rows - plan.num_rows
+        num_tokens = plan.num_tokens
+        slots = plan.work.slots + [self._table.num_slots] * padding
+        # Padding rows come after the others and have no tokens; padding tokens are theirs, one
+        # each, which only a plain decode step has.
+        starts = plan.query_start_loc[: plan.num_rows + 1]
+        ends = starts[1:][plan.sample_rows] - 1
+        token_row = np.repeat(np.arange(plan.num_rows, dtype=np.int32), np.diff(starts))
+        extra_rows = np.arange(plan.num_rows, num_rows, dtype=np.int32)
+        extra_tokens = np.arange(num_tokens, num_tokens + padding, dtype=np.int32)
+        buffers.put("slots", slots)
+        buffers.put("query_start_loc", np.pad(starts, (0, padding), mode="edge"))
+        buffers.put("sample_rows", np.concatenate([plan.sample_rows, extra_rows]))
+        buffers.put("logits_index", np.concatenate([ends, extra_tokens]))
+        buffers.put("host_ids", np.pad(self._host_ids(plan), (0, padding), constant_values=-1))
+        end = buffers.put("token_row", np.concatenate([token_row, extra_rows]))
+        buffers.upload(end)
+
+    def _host_ids(self, plan: StepPlan) -> Int32Array:
+        work, starts = plan.work, plan.query_start_loc
+        ids = np.full(plan.num_tokens, -1, dtype=np.int32)
+        for row, drafts in work.draft_token_ids.items():
+            ids[starts[row] + 1 : starts[row + 1]] = drafts
+        for row in range(work.num_decode_rows, plan.num_rows):
+            first = work.num_computed_tokens[row]
+            tokens = self._table.request(work.slots[row]).token_ids
+            ids[starts[row] : starts[row + 1]] = tokens[
+                first : first + work.num_scheduled_tokens[row]
+            ]
+        return ids

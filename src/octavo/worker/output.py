@@ -1,0 +1,65 @@
+"""AsyncOutput: a step's results on their way to the host, awaited by an event."""
+
+from __future__ import annotations
+
+import torch
+
+from octavo.platforms.interface import Platform
+from octavo.types.runner_output import ModelRunnerOutput
+from octavo.worker.step import StepPlan, StepResult
+
+_NAN_ERROR = "the model's output for this request is not a number (NaN or infinite logits)"
+
+
+class AsyncOutput:
+    """The copy of a step's results to the host runs on a side stream; `result` waits for it."""
+
+    def __init__(self, plan: StepPlan, result: StepResult, platform: Platform) -> None:
+        self._plan = plan
+        self._platform = platform
+        self._row_errors = result.row_errors
+        count = len(plan.sample_rows)
+        with platform.copy_stream():
+            self._tokens = self._to_host(result.token_ids[:count])
+            self._nan_rows = None
+            if result.nan_rows is not None:
+                self._nan_rows = self._to_host(result.nan_rows[:count])
+            self._logprobs = result.logprobs.map(self._to_host) if result.logprobs else None
+            self._prompt_logprobs = {
+                row: tensors.map(self._to_host) for row, tensors in result.prompt_logprobs.items()
+            }
+            self._event = platform.record_event()
+        # The device's tensors must outlive the copies.
+        self._source = result
+
+    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        host = self._platform.host_buffer(tuple(tensor.shape), tensor.dtype)
+        return host.copy_(tensor, non_blocking=True)
+
+    def done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._event.query()
+
+    def result(self) -> ModelRunnerOutput:
+        """Wait for the step and give its results, row by row of the plan."""
+        self._event.synchronize()
+        plan = self._plan
+        sample_rows = plan.sample_rows
+        sampled: list[list[int]] = [[] for _ in range(plan.num_rows)]
+        for row, token in zip(sample_rows, self._tokens.tolist(), strict=True):
+            sampled[row] = [token]
+        errors = dict(self._row_errors)
+        if self._nan_rows is not None:
+            for index in self._nan_rows.nonzero().flatten().tolist():
+                errors.setdefault(sample_rows[index], _NAN_ERROR)
+        logprobs = self._logprobs.to_lists() if self._logprobs else {}
+        return ModelRunnerOutput(
+            step_id=plan.work.step_id,
+            sampled_token_ids=sampled,
+            logprobs={sample_rows[index]: [entry] for index, entry in logprobs.items()},
+            prompt_logprobs={
+                row: [entry for _, entry in sorted(tensors.to_lists().items())]
+                for row, tensors in self._prompt_logprobs.items()
+            },
+            errors=errors,
+        )

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from octavo.attention.interface import AttentionParams
+from support.interpreter import require_interpreter
+
+require_interpreter()
+cases = pytest.importorskip("support.kernel_cases", exc_type=ImportError)
+
+DECODE = [(1, 5), (1, 200), (1, 33), (1, 64)]
+DRAFTS = [(4, 140), (16, 170), (1, 16), (16, 16)]
+MIXED = [(1, 40), (30, 70), (2, 300), (100, 100), (1, 1)]
+
+
+def make_params(
+    heads: tuple[int, int, int],
+    window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: bool = False,
+) -> AttentionParams:
+    generator = torch.Generator().manual_seed(1)
+    sink = torch.randn(heads[0], generator=generator) if sinks else None
+    return AttentionParams(heads[2] ** -0.5, *heads, window, soft_cap, sink)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("rows", "padding", "params"),
+    [
+        (DECODE, 0, make_params((8, 2, 32))),
+        (DECODE, 3, make_params((6, 2, 24), window=20)),
+        ([(1, 1500)], 2, make_params((4, 2, 32))),
+        ([(1, 20), (1, 30)], 0, make_params((32, 1, 16))),
+        (DRAFTS, 1, make_params((16, 4, 32), sinks=True)),
+        (DRAFTS, 0, make_params((6, 2, 24), window=17, soft_cap=5.0)),
+        (MIXED, 3, make_params((8, 2, 32))),
+        (MIXED, 0, make_params((6, 2, 24), window=50)),
+        (MIXED, 0, make_params((4, 1, 64), window=33, soft_cap=5.0, sinks=True)),
+        (MIXED, 1, make_params((4, 4, 32), soft_cap=5.0, sinks=True)),
+    ],
+)
+def test_matches_reference(rows, padding, params, dtype):
+    cases.check_attention(rows, params, "cpu", dtype, padding=padding)
+
+
+def test_many_rows_share_programs():
+    random = torch.Generator().manual_seed(0)
+    rows = [(1, int(n)) for n in torch.randint(1, 150, (40,), generator=random)]
+    cases.check_attention(rows, make_params((4, 2, 16)), "cpu", torch.float32)
+
+
+def test_layers_of_different_windows_share_a_step():
+    params = make_params((8, 2, 32))
+    windowed = make_params((8, 2, 32), window=20)
+    step = cases.make_step([1, 40], [90, 120], params, 16)
+    backend = cases.TritonAttention(cases.make_setup(params, 16))
+    metadata = backend.build_metadata(step.batch)
+    for layer in (params, windowed, params):
+        out = backend.forward(step.q, step.kv, metadata, layer)
+        expected = cases.paged_attention(
+            step.q,
+            step.kv,
+            step.batch.query_start_loc,
+            step.batch.seq_lens,
+            step.rows,
+            layer.scale,
+            layer.sliding_window,
+        )
+        cases.assert_close(out, expected, torch.float32)
+    assert sorted(metadata.decode_maps) == [0, 20]
+
+
+def test_tokens_behind_the_last_row_are_zero():
+    params = make_params((4, 2, 16))
+    step = cases.make_step([1, 1], [9, 30], params, 16)
+    backend = cases.TritonAttention(cases.make_setup(params, 16))
+    metadata = backend.build_metadata(step.batch)
+    q = torch.cat([step.q, torch.full((3, 4, 16), float("nan"))])
+    out = backend.forward(q, step.kv, metadata, params)
+    assert not out[2:].any()
+    assert torch.isfinite(out).all()

@@ -1,0 +1,126 @@
+"""Start and stop of the HTTP server, the engine faked."""
+
+import json
+import socket
+import threading
+
+import httpx
+import pytest
+
+from octavo.config.server import ServerArgs
+from octavo.entrypoints.openai.serve import run_server
+from octavo.entrypoints.openai.sockets import listening_socket
+from octavo.types.errors import ConfigError, EngineDeadError
+from support.http_server import wait_until
+
+ENDLESS = {"prompt": "a", "max_tokens": 250, "vllm_xargs": {"sleep": 0.05}}
+
+
+def post_in_thread(server, body):
+    replies = []
+
+    def post():
+        replies.append(httpx.post(f"{server.url}/v1/completions", json=body, timeout=30))
+
+    thread = threading.Thread(target=post)
+    thread.start()
+    wait_until(lambda: server.engine.num_running, "the request runs")
+    return thread, replies
+
+
+def test_what_runs_is_told_when_the_server_stops(make_server):
+    server = make_server()
+    thread, replies = post_in_thread(server, ENDLESS)
+    server.stop()
+    thread.join()
+    assert replies[0].status_code == 503
+    assert server.engine.num_running == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/health")
+
+
+def test_a_stream_is_told_too(make_server):
+    server = make_server()
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=ENDLESS | {"stream": True}) as r:
+        lines = r.iter_lines()
+        next(lines)
+        server.loop.call_soon_threadsafe(server.server.stop)
+        *_, error, _, done, _ = lines
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == 503
+    assert done == "data: [DONE]"
+
+
+def test_a_dead_engine_ends_every_request_and_then_the_server(make_server):
+    server = make_server()
+    thread, replies = post_in_thread(server, ENDLESS)
+    server.loop.call_soon_threadsafe(server.engine.die, "device lost")
+    thread.join()
+    assert replies[0].status_code == 503
+    server.join(10)
+    assert isinstance(server.error, EngineDeadError)
+    assert "device lost" in str(server.error)
+
+
+def test_a_unix_socket(make_server, tmp_path):
+    path = tmp_path / "octavo.sock"
+    server = make_server(uds=str(path))
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+        assert client.get("/health").status_code == 200
+    with pytest.raises(ConfigError, match="in use"), listening_socket(server.args):
+        pass
+    server.stop()
+    assert not path.exists()
+
+
+def test_a_unix_socket_left_behind_is_replaced(tmp_path):
+    path = tmp_path / "octavo.sock"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(path))
+    with listening_socket(ServerArgs(uds=str(path))):
+        assert path.is_socket()
+    assert not path.exists()
+
+
+def test_a_file_in_the_place_of_a_unix_socket_is_kept(tmp_path):
+    path = tmp_path / "octavo.sock"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="uds"), listening_socket(ServerArgs(uds=str(path))):
+        pass
+    assert path.read_text() == "mine"
+
+
+def test_a_taken_port_is_told_before_the_model_is_looked_for(server):
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"port {port}.*--port"):
+        run_server(None, ServerArgs(host="127.0.0.1", port=port))
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1"])
+def test_an_address_of_another_machine_is_refused(host):
+    with pytest.raises(ConfigError, match=host), listening_socket(ServerArgs(host=host, port=0)):
+        pass
+
+
+def test_tls_files_are_tried_first(tmp_path):
+    missing = str(tmp_path / "cert.pem")
+    with pytest.raises(ConfigError, match=r"cert\.pem"):
+        run_server(None, ServerArgs(ssl_certfile=missing, port=0))
+    with pytest.raises(ConfigError, match="ssl_certfile"):
+        run_server(None, ServerArgs(ssl_keyfile=missing, port=0))
+
+
+def test_a_root_path(make_server):
+    server = make_server(root_path="/llm", api_key=("k",))
+    base = server.url.removesuffix("/llm")
+    for path, status in (("/health", 200), ("/v1/models", 401), ("/", 200)):
+        assert httpx.get(base + path).status_code == status
+
+
+def test_ipv6():
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        with listening_socket(ServerArgs(host="::1", port=0)) as bound:
+            assert bound.family == socket.AF_INET6
+    except ConfigError:
+        pytest.skip("no IPv6 address here")

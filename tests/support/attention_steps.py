@@ -1,0 +1,104 @@
+"""Random attention steps over a scrambled, poisoned cache, for every backend's tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from octavo.attention.interface import (
+    AttentionParams,
+    AttentionSetup,
+    CommonAttentionMetadata,
+)
+
+
+@dataclass
+class Step:
+    """A step's inputs, and what the oracle needs."""
+
+    q: torch.Tensor  # [T, Hq, D], strided over tokens as a slice of q/k/v is
+    kv: torch.Tensor  # a layer's view of the cache
+    batch: CommonAttentionMetadata
+    rows: torch.Tensor  # [R, max_blocks]: the rows' own block tables
+
+
+def make_setup(
+    params: AttentionParams,
+    block_size: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> AttentionSetup:
+    return AttentionSetup(
+        params=params,
+        block_size=block_size,
+        dtype=dtype,
+        kv_dtype=dtype,
+        device=torch.device(device),
+        max_num_rows=256,
+        max_num_tokens=4096,
+        max_model_len=4096,
+    )
+
+
+def make_step(
+    query_lens: list[int],
+    seq_lens: list[int],
+    params: AttentionParams,
+    block_size: int,
+    *,
+    num_layers: int = 3,
+    layer: int = 1,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    poison: bool = True,
+) -> Step:
+    """Rows with `query_lens` tokens at the end of sequences of `seq_lens` tokens.
+
+    Everything in the cache that belongs to no sequence is NaN, except the null block.
+    """
+    random = torch.Generator().manual_seed(seed)
+    num_rows = len(query_lens)
+    counts = [-(-length // block_size) for length in seq_lens]
+    num_blocks = 1 + sum(counts) + 3
+    shape = (num_blocks, num_layers, 2, params.num_kv_heads, block_size, params.head_size)
+    cache = torch.full(shape, float("nan") if poison else 7.0, dtype=dtype)
+    cache[0] = 0.0
+    order = (torch.randperm(num_blocks - 1, generator=random) + 1).tolist()
+    num_slots = num_rows + 2
+    table = torch.full((num_slots, max(counts, default=0) + 2), num_blocks - 1, dtype=torch.int32)
+    slots = torch.randperm(num_slots, generator=random)[:num_rows]
+    for row, (count, length) in enumerate(zip(counts, seq_lens, strict=True)):
+        blocks = [order.pop() for _ in range(count)]
+        table[slots[row], :count] = torch.tensor(blocks, dtype=torch.int32)
+        for index, block in enumerate(blocks):
+            used = min(block_size, length - index * block_size)
+            page = cache[block, layer, :, :, :used]
+            page.copy_(torch.randn(page.shape, generator=random))
+    num_tokens = sum(query_lens)
+    width = params.num_heads + 2 * params.num_kv_heads
+    qkv = torch.randn(num_tokens, width, params.head_size, generator=random).to(dtype)
+    starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    lengths = np.asarray(seq_lens, dtype=np.int32)
+    batch = CommonAttentionMetadata(
+        query_start_loc=torch.from_numpy(starts).to(device),
+        seq_lens=torch.from_numpy(lengths).to(device),
+        block_table=table.to(device),
+        slots=slots.to(device),
+        query_start_loc_cpu=starts,
+        seq_lens_cpu=lengths,
+        num_rows=num_rows,
+        num_decode_rows=sum(1 for n in query_lens if n == 1),
+        num_tokens=num_tokens,
+        max_query_len=max(query_lens, default=0),
+        max_seq_len=max(seq_lens, default=0),
+    )
+    return Step(
+        q=qkv.to(device)[:, : params.num_heads],
+        kv=cache.to(device)[:, layer],
+        batch=batch,
+        rows=table[slots].to(device),
+    )

@@ -1,0 +1,179 @@
+"""An executor without a model: tokens follow from the sequence so far, faults from the request.
+
+A request chooses its behaviour by `SamplingParams.extra_args`:
+    tokens: [...]       what to sample, in order (then the hash of the sequence again)
+    bad_token_at: k     the k-th output token is -1
+    error_at: k         the runner reports an error instead of the k-th output token
+    crash_at: k         the step that would sample the k-th output token raises
+    exit_at: k          ... kills the process
+    sleep: s            every step with the request takes s seconds
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.config.kv_specs import kv_cache_specs
+from octavo.config.octavo_config import OctavoConfig
+from octavo.executor.interface import Executor
+from octavo.types.engine_output import TokenLogprobs
+from octavo.types.errors import ConfigError
+from octavo.types.kv_spec import KVCacheConfig, KVCacheSpec
+from octavo.types.runner_output import ModelRunnerOutput
+from octavo.types.scheduler_output import NewRequestData, SchedulerOutput
+
+NUM_BLOCKS = 512
+SPECIAL_TOKENS = 3  # ids below are never sampled unless scripted
+
+
+def next_token(history: list[int], seed: int, vocab_size: int) -> int:
+    """The token after `history`: the same however the history was computed."""
+    digest = zlib.crc32(repr((history, seed)).encode())
+    return SPECIAL_TOKENS + digest % (vocab_size - SPECIAL_TOKENS)
+
+
+def expected_tokens(prompt: list[int], count: int, vocab_size: int, seed: int = 0) -> list[int]:
+    """What a greedy request produces."""
+    history = list(prompt)
+    for _ in range(count):
+        history.append(next_token(history, seed, vocab_size))
+    return history[len(prompt) :]
+
+
+@dataclass
+class Slot:
+    """A live request as the device would know it."""
+
+    new: NewRequestData
+    history: list[int]
+
+    @property
+    def num_output(self) -> int:
+        return len(self.history) - self.new.num_prompt_tokens
+
+    @property
+    def script(self) -> dict[str, Any]:
+        return self.new.sampling_params.extra_args or {}
+
+
+@dataclass
+class Handle:
+    output: ModelRunnerOutput
+    seconds: float
+
+    def result(self) -> ModelRunnerOutput:
+        if self.seconds:
+            time.sleep(self.seconds)
+        return self.output
+
+
+class FakeExecutor(Executor):
+    """Follows SchedulerOutput as a runner must, and checks that it makes sense."""
+
+    def __init__(self, config: OctavoConfig) -> None:
+        if config.model.revision == "no-weights":
+            raise ConfigError("revision='no-weights': the weights are missing; download them")
+        if config.model.revision == "bug":
+            raise KeyError("surprise")
+        self._config = config
+        self._slots: dict[int, Slot] = {}
+        self._blocks = 0
+
+    def kv_cache_specs(self) -> dict[str, KVCacheSpec]:
+        return kv_cache_specs(self._config)
+
+    def available_kv_memory(self) -> int:
+        specs = self.kv_cache_specs().values()
+        return NUM_BLOCKS * sum(spec.page_bytes for spec in specs)
+
+    def initialize_kv_cache(self, config: KVCacheConfig) -> None:
+        self._blocks = config.num_blocks
+
+    def execute_model(self, step: SchedulerOutput) -> Handle:
+        for slot in step.freed_slots:
+            del self._slots[slot]
+        for new in step.new_requests:
+            assert new.slot not in self._slots, "the slot is taken"
+            self._slots[new.slot] = Slot(new, list(new.token_ids))
+        assert step.total_num_scheduled_tokens == sum(step.num_scheduled_tokens) > 0
+        output = ModelRunnerOutput(step.step_id)
+        seconds = 0.0
+        for row, slot in enumerate(step.slots):
+            self._run_row(step, row, self._slots[slot], output)
+            seconds = max(seconds, self._slots[slot].script.get("sleep", 0.0))
+        return Handle(output, seconds)
+
+    def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
+        if method == "echo":
+            return [list(args)]
+        if method == "object":
+            return [object()]
+        if method == "environ":
+            return [os.environ.get(args[0])]
+        if method == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        raise ValueError(f"a worker has no public method {method!r}")
+
+    def shutdown(self) -> None:
+        self._slots.clear()
+
+    def _run_row(
+        self, step: SchedulerOutput, row: int, slot: Slot, output: ModelRunnerOutput
+    ) -> None:
+        computed, scheduled = step.num_computed_tokens[row], step.num_scheduled_tokens[row]
+        if row < step.num_decode_rows:
+            assert computed == len(slot.history) - 1, "a decode row starts at the last token"
+        assert computed + scheduled <= len(slot.history)
+        params = slot.new.sampling_params
+        if params.prompt_logprobs is not None:
+            last = min(computed + scheduled, slot.new.num_prompt_tokens - 1)
+            output.prompt_logprobs[row] = [
+                self._logprobs(slot.history[position + 1], params.prompt_logprobs)
+                for position in range(computed, last)
+            ]
+        output.sampled_token_ids.append([])
+        if not step.samples[row]:
+            return
+        assert computed + scheduled == len(slot.history)
+        number, script = slot.num_output, slot.script
+        if script.get("crash_at") == number:
+            raise RuntimeError("device fault: an illegal memory access was encountered")
+        if script.get("exit_at") == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if script.get("error_at") == number:
+            output.errors[row] = "logits are not finite"
+        tokens = script.get("tokens", [])
+        token = (
+            tokens[number]
+            if number < len(tokens)
+            else next_token(
+                slot.history,
+                0 if params.greedy else slot.new.seed,
+                self._config.model.vocab_size,
+            )
+        )
+        if script.get("bad_token_at") == number:
+            token = -1
+        slot.history.append(token)
+        output.sampled_token_ids[row] = [token]
+        if params.logprobs is not None:
+            output.logprobs[row] = [self._logprobs(token, params.logprobs)]
+
+    def _logprobs(self, token: int, count: int) -> TokenLogprobs:
+        """The token itself ranks second, as if another one were more likely."""
+        others = [3 + (token + i) % 200 for i in range(1, count + 1)]
+        return TokenLogprobs(
+            [token, *others], [-1.0 - 0.5 * i for i in range(count + 1)], 2 if count else 1
+        )
+
+
+class DyingExecutor(FakeExecutor):
+    """Takes its process down while it is made."""
+
+    def __init__(self, config: OctavoConfig) -> None:
+        os._exit(7)

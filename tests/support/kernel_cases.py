@@ -1,0 +1,252 @@
+"""Random calls of the Triton kernels beside their references, for the interpreter and for GPUs.
+
+Every check poisons what the kernel is to write, so that an element it leaves out is found.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from octavo.attention.backends.triton import TritonAttention
+from octavo.attention.interface import AttentionParams
+from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.reference import elementwise, sampling
+from octavo.kernels.reference import inputs as reference_inputs
+from octavo.kernels.reference.attention import paged_attention
+from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
+from support.attention_steps import make_setup, make_step
+
+NAN = float("nan")
+TOLERANCE = {torch.float32: 3e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+
+
+def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    actual, expected = actual.double(), expected.double()
+    return float((actual - expected).norm() / expected.norm().clamp_min(1e-30))
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """Both finite and near each other by ||difference|| / ||expected||."""
+    assert actual.shape == expected.shape
+    assert torch.isfinite(actual).all()
+    assert relative_error(actual, expected) < TOLERANCE[dtype]
+
+
+def randn(*shape: int, device: str, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype).to(device)
+
+
+def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
+    wide = randn(num_rows, width + 8, device=device, dtype=dtype)
+    x, weight = wide[:, :width], randn(width, device=device, dtype=dtype)
+    out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
+    norm.rms_norm(x, weight, 1e-6, out=out, pdl=pdl)
+    expected = F.rms_norm(x.double(), (width,), weight.double(), 1e-6)
+    assert_close(out, expected, dtype)
+
+    residual = randn(num_rows, width, device=device, dtype=dtype)
+    total = residual + x
+    out.fill_(NAN)
+    _, summed = norm.fused_add_rms_norm(x, residual, weight, 1e-6, out=out, pdl=pdl)
+    assert summed.data_ptr() == residual.data_ptr()
+    assert torch.equal(summed, total)
+    assert_close(out, F.rms_norm(total.double(), (width,), weight.double(), 1e-6), dtype)
+
+
+def check_activation(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
+    x = randn(num_rows, 2 * width, device=device, dtype=dtype)
+    out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
+    activation.silu_and_mul(x, out=out, pdl=pdl)
+    gate, up = x.double().chunk(2, dim=-1)
+    assert_close(out, F.silu(gate) * up, dtype)
+
+
+def check_embedding(num_tokens: int, width: int, device: str, dtype: torch.dtype) -> None:
+    weight = randn(37, width, device=device, dtype=dtype)
+    ids = torch.randint(0, 37, (num_tokens,), dtype=torch.int32).to(device)
+    out = torch.full((num_tokens, width), NAN, dtype=dtype, device=device)
+    assert torch.equal(embedding.embedding(ids, weight, out=out), weight[ids.long()])
+
+
+def check_rotary(
+    heads: tuple[int, int, int],
+    rotary_dim: int,
+    is_neox: bool,
+    has_norm: bool,
+    num_tokens: int,
+    device: str,
+    dtype: torch.dtype,
+    pdl: bool,
+) -> None:
+    """The reference in the same dtype rounds at the same places, so it is compared directly."""
+    num_heads, num_kv_heads, head_size = heads
+    qkv = randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_size, device=device, dtype=dtype)
+    weights = [randn(head_size, device=device, dtype=dtype) if has_norm else None for _ in "qk"]
+    angles = torch.rand(200, rotary_dim // 2) * 6.28
+    cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1).to(device)
+    positions = torch.randint(0, 200, (num_tokens,)).to(device)
+    num_blocks = num_tokens // 16 + 3
+    slots = torch.randperm(num_blocks * 16)[:num_tokens]
+    slots[num_tokens // 2] = -1
+    slots = slots.to(device)
+    cache = torch.full((num_blocks, 3, 2, num_kv_heads, 16, head_size), 7.0, dtype=dtype)
+    pages, expected_pages = cache.to(device), cache.to(device).clone()
+    rest = (1e-6, cos_sin, positions, slots)
+    q = rotary_cache.qk_norm_rope_cache(
+        qkv.clone(), *weights, *rest, pages[:, 1], rotary_dim, is_neox, pdl=pdl
+    )
+    expected = elementwise.qk_norm_rope_cache(
+        qkv.clone(), *weights, *rest, expected_pages[:, 1], rotary_dim, is_neox
+    )
+    assert_close(q, expected, dtype)
+    assert_close(pages, expected_pages, dtype)
+    # Only the slots named were written.
+    assert torch.equal(pages == 7.0, expected_pages == 7.0)
+
+
+def check_gemm(
+    shape: tuple[int, int, int],
+    config: GemvConfig | GemmConfig,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    bias: bool = False,
+    gated: bool = False,
+    pdl: bool = False,
+) -> None:
+    num_rows, num_out, inner = shape
+    x = randn(num_rows, inner, device=device, dtype=dtype)
+    weight = randn(num_out, inner, device=device, dtype=dtype) / inner**0.5
+    offset = randn(num_out, device=device, dtype=dtype) if bias else None
+    expected = F.linear(x.double(), weight.double(), None if offset is None else offset.double())
+    if gated:
+        gate, up = expected.chunk(2, dim=-1)
+        expected = F.silu(gate) * up
+    arrivals = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
+    results = []
+    for _ in range(2):
+        out = torch.full(expected.shape, NAN, dtype=dtype, device=device)
+        stream_gemm(x, weight, offset, config, arrivals, gated=gated, out=out, pdl=pdl)
+        assert_close(out, expected, dtype)
+        results.append(out)
+    assert torch.equal(*results)
+    assert not arrivals.any()
+
+
+def check_attention(
+    rows: list[tuple[int, int]],
+    params: AttentionParams,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    padding: int = 0,
+    seed: int = 0,
+) -> None:
+    """rows: (query tokens, sequence length); `padding` empty rows behind them."""
+    query_lens, seq_lens = [row[0] for row in rows], [row[1] for row in rows]
+    step = make_step(query_lens, seq_lens, params, 16, dtype=dtype, device=device, seed=seed)
+    batch = step.batch
+    exact = AttentionParams(
+        **{**vars(params), "sinks": None if params.sinks is None else params.sinks.double()}
+    )
+    expected = paged_attention(
+        step.q.double(),
+        step.kv.double(),
+        batch.query_start_loc,
+        batch.seq_lens,
+        step.rows,
+        exact.scale,
+        exact.sliding_window,
+        exact.soft_cap,
+        exact.sinks,
+    )
+    if padding:
+        last = batch.query_start_loc[-1:].expand(padding)
+        zeros = batch.seq_lens.new_zeros(padding)
+        padded = {
+            "query_start_loc": torch.cat([batch.query_start_loc, last]),
+            "seq_lens": torch.cat([batch.seq_lens, zeros]),
+            "slots": torch.cat([batch.slots, batch.slots[:1].expand(padding)]),
+        }
+        batch = type(batch)(**{**vars(batch), **padded})
+    backend = TritonAttention(make_setup(params, 16, dtype=dtype, device=device))
+    metadata = backend.build_metadata(batch)
+    for _ in range(3):  # layers of one step share the maps, whose counters return to zero
+        out = backend.forward(step.q, step.kv, metadata, params)
+        assert_close(out, expected, dtype)
+    for decode_map in metadata.decode_maps.values():
+        assert not decode_map.arrivals.any()
+    if metadata.prefill_map is not None:
+        assert int(metadata.prefill_map.counters[1]) == 0
+
+
+def check_sampling(num_rows: int, num_tokens: int, device: str) -> None:
+    logits = torch.randn(num_rows, num_tokens).to(device)
+    assert torch.equal(sample.greedy(logits), logits.argmax(dim=-1))
+    ties = torch.zeros(num_rows, num_tokens, device=device)
+    assert not sample.greedy(ties).any()
+    ties[:, num_tokens // 3 :] = 1.0
+    assert (sample.greedy(ties) == num_tokens // 3).all()
+    nan = sample.greedy(torch.full_like(ties, NAN))
+    assert ((nan >= 0) & (nan < num_tokens)).all()
+
+    low, high, positions = torch.randint(-(1 << 31), 1 << 31, (3, num_rows)).int().to(device)
+    keys = sample.row_keys(low, high, positions)
+    for key, expected in zip(keys, sampling.row_keys(low, high, positions), strict=True):
+        assert torch.equal(key, expected)
+    order = torch.randperm(num_rows).to(device)
+    index = order[: max(num_rows // 2, 1)]
+    subset = (keys[0][index].contiguous(), keys[1][index].contiguous())
+    drawn = sample.sample(logits, None, keys)
+    assert torch.equal(drawn, sampling.sample(logits, None, keys))
+    assert torch.equal(sample.sample(logits, index, subset), drawn[index])
+
+
+def check_inputs(num_rows: int, device: str) -> None:
+    num_slots, max_blocks = num_rows + 3, 9
+    data = torch.zeros(1000, dtype=torch.int32, device=device)
+    indices = torch.randperm(1000)[:300].int().to(device)
+    values = torch.randint(1, 1 << 30, (300,)).int().to(device)
+    expected = data.clone()
+    reference_inputs.staged_write(expected, indices, values)
+    inputs.staged_write(data, indices, values)
+    assert torch.equal(data, expected)
+
+    lengths = torch.randint(1, 5, (num_rows,))
+    start_loc = torch.cat([torch.zeros(1), lengths.cumsum(0)]).int().to(device)
+    token_row = torch.arange(num_rows).repeat_interleave(lengths).int().to(device)
+    slots = torch.randperm(num_slots)[:num_rows].to(device)
+    last_token = torch.randint(0, 1000, (num_slots + 1,)).int().to(device)
+    num_computed = torch.randint(0, 16 * max_blocks - 5, (num_slots + 1,)).int().to(device)
+    table = torch.randint(0, 1 << 20, (num_slots + 1, max_blocks)).int().to(device)
+    host_ids = torch.randint(-1, 3, (token_row.shape[0],)).int().to(device)
+    arguments = (host_ids, token_row, start_loc, slots, last_token, num_computed)
+    actual = inputs.token_inputs(*arguments)
+    for got, want in zip(actual, reference_inputs.token_inputs(*arguments), strict=True):
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+    places = (actual[1], token_row, slots, table, 16)
+    assert torch.equal(inputs.slot_mapping(*places), reference_inputs.slot_mapping(*places))
+
+
+def check_decode_inputs(num_rows: int, padding: int, device: str) -> None:
+    num_slots, max_blocks = num_rows + 3, 9
+    slots = torch.randperm(num_slots)[:num_rows]
+    padded = torch.cat([slots, torch.full((padding,), num_slots)]).to(device)
+    last_token = torch.randint(0, 1000, (num_slots + 1,)).int().to(device)
+    num_computed = torch.randint(0, 16 * max_blocks, (num_slots + 1,)).int().to(device)
+    table = torch.randint(0, 1 << 20, (num_slots + 1, max_blocks)).int().to(device)
+    ids, positions, places, seq_lens, start_loc = inputs.build_decode_inputs(
+        padded, last_token, num_computed, table, 16
+    )
+    slots = slots.to(device)
+    computed = num_computed[slots].long()
+    expected = table[slots, computed // 16].long() * 16 + computed % 16
+    assert torch.equal(ids[:num_rows], last_token[slots])
+    assert torch.equal(positions[:num_rows], computed)
+    assert torch.equal(places[:num_rows], expected)
+    assert torch.equal(seq_lens[:num_rows].long(), computed + 1)
+    assert start_loc.tolist() == [min(r, num_rows) for r in range(num_rows + padding + 1)]
+    assert (places[num_rows:] == -1).all()
+    assert not seq_lens[num_rows:].any()

@@ -1,0 +1,72 @@
+"""A slow reader gets merged outputs, a fast one each; errors come after what is held."""
+
+import asyncio
+
+import pytest
+
+from octavo.engine.collector import RequestOutputCollector
+from octavo.types.errors import EngineDeadError
+from octavo.types.outputs import CompletionOutput, RequestOutput
+from octavo.types.sampling_params import RequestOutputKind
+
+
+def output(text, tokens, finished=False, index=0):
+    reason = "stop" if finished else None
+    completion = CompletionOutput(index, text, list(tokens), finish_reason=reason)
+    return RequestOutput("r", None, [1], [completion], finished)
+
+
+async def test_deltas_are_joined_while_nobody_reads():
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    collector.put(output("a", [1]))
+    collector.put(output("b", [2]))
+    collector.put(output("c", [3], finished=True))
+    merged = await collector.get()
+    assert merged.outputs[0].text == "abc"
+    assert merged.outputs[0].token_ids == [1, 2, 3]
+    assert merged.finished
+    assert merged.outputs[0].finish_reason == "stop"
+    assert collector.get_nowait() is None
+
+
+async def test_cumulative_outputs_replace_each_other():
+    collector = RequestOutputCollector(RequestOutputKind.CUMULATIVE)
+    collector.put(output("a", [1]))
+    collector.put(output("ab", [1, 2]))
+    assert (await collector.get()).outputs[0].text == "ab"
+
+
+async def test_sequences_of_one_request_stay_apart():
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    for index, text in [(0, "a"), (1, "x"), (0, "b"), (1, "y")]:
+        collector.put(output(text, [1], index=index))
+    merged = await collector.get()
+    assert [(o.index, o.text) for o in merged.outputs] == [(0, "ab"), (1, "xy")]
+
+
+async def test_get_waits_for_news():
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    assert not reader.done()
+    collector.put(output("a", [1]))
+    assert (await reader).outputs[0].text == "a"
+
+
+async def test_an_error_follows_what_is_held_and_stays():
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    collector.put(output("a", [1]))
+    collector.fail(EngineDeadError("gone"))
+    assert (await collector.get()).outputs[0].text == "a"
+    for _ in range(2):
+        with pytest.raises(EngineDeadError, match="gone"):
+            await collector.get()
+
+
+async def test_an_error_wakes_a_waiting_reader():
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    collector.fail(EngineDeadError("gone"))
+    with pytest.raises(EngineDeadError):
+        await reader

@@ -1,0 +1,75 @@
+"""What clients are told about errors."""
+
+import json
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from octavo.entrypoints.openai.errors import (
+    BodyTooLargeError,
+    ServerStoppingError,
+    describe,
+    without_paths,
+)
+from octavo.types.errors import (
+    EngineDeadError,
+    GenerationError,
+    NotFoundError,
+    QueueFullError,
+    RequestError,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (RequestError("no", "n"), 400, "BadRequestError"),
+        (NotFoundError("no"), 404, "NotFoundError"),
+        (BodyTooLargeError("no"), 413, "BadRequestError"),
+        (QueueFullError("no"), 503, "ServiceUnavailableError"),
+        (ServerStoppingError("no"), 503, "ServiceUnavailableError"),
+        (EngineDeadError("no"), 503, "ServiceUnavailableError"),
+        (GenerationError("no"), 500, "InternalServerError"),
+        (HTTPException(405, headers={"Allow": "GET"}), 405, "BadRequestError"),
+        (ValueError("no"), 500, "InternalServerError"),
+    ],
+)
+def test_status_and_body(error, status, kind):
+    failure = describe(error, "r1")
+    body = json.loads(failure.body)["error"]
+    assert failure.status == status
+    assert body["code"] == status
+    assert body["type"] == kind
+    assert set(body) == {"message", "type", "param", "code"}
+
+
+def test_param_names_the_field():
+    assert json.loads(describe(RequestError("no", "n"), "r1").body)["error"]["param"] == "n"
+
+
+def test_headers():
+    assert (b"allow", b"GET") in describe(HTTPException(405, headers={"Allow": "GET"}), "r").headers
+    assert (b"retry-after", b"1") in describe(QueueFullError("full"), "r").headers
+
+
+def test_unexpected_errors_tell_only_the_id():
+    failure = describe(FileNotFoundError("/srv/models/x/config.json"), "r42")
+    assert b"r42" in failure.body
+    assert b"/srv" not in failure.body
+
+
+def test_a_generation_error_loses_its_paths():
+    failure = describe(GenerationError("plug-in /opt/x/plug.py failed"), "r")
+    assert json.loads(failure.body)["error"]["message"] == "plug-in plug.py failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see /a/b/c.py:12", "see c.py:12"),
+        ("'/root/model' is gone", "'model' is gone"),
+        ("use /v1 or 3/4 or http://a/b/c", "use /v1 or 3/4 or http://a/b/c"),
+    ],
+)
+def test_without_paths(text, expected):
+    assert without_paths(text) == expected

@@ -1,0 +1,145 @@
+"""The sampler against a NumPy one, over random parameters, histories and batches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from octavo.kernels.reference import sampling as reference
+from octavo.sampling.logprob_tensors import LOGPROB_FLOOR
+from octavo.sampling.sampler import Sampler
+from support.sampling_oracle import sample_row
+from support.sampling_requests import Driver, Sequence, draft_rows, make_state, random_params
+
+VOCAB = 40
+SLOTS = 80
+REQUESTS = 64
+
+
+def _sequence(rng: random.Random) -> Sequence:
+    prompt = [rng.randrange(8) for _ in range(rng.randint(1, 6))]
+    outputs = [rng.randrange(6) for _ in range(rng.choice([0, 0, 1, 4]))]
+    return Sequence(random_params(rng, VOCAB), prompt, rng.randrange(-(1 << 63), 1 << 63), outputs)
+
+
+def _logits(rng: random.Random, count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    logits = torch.randn(count, VOCAB, generator=generator) * 3
+    logits[:, :6] += 3
+    if rng.random() < 0.5:
+        logits = logits.to(torch.bfloat16).float().round()  # many equals
+    return logits
+
+
+def _check(driver: Driver, slots: list[int], logits: torch.Tensor) -> None:
+    expected = []
+    for slot, row in zip(slots, logits.numpy(), strict=True):
+        seq = driver.live[slot]
+        expected.append(sample_row(row, seq.params, seq.prompt, seq.outputs, seq.seed))
+    output = driver.step(slots, logits)
+    assert output.row_errors == {}
+    assert output.nan_rows.tolist() == [row.dead for row in expected]
+    mine = output.token_ids.tolist()
+    for r, row in enumerate(expected):
+        assert mine[r] == row.token, driver.live[slots[r]]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_ten_thousand_parameter_sets(part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(40):
+        driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32))
+        slots = rng.sample(range(SLOTS), REQUESTS)
+        for slot in slots:
+            driver.add(slot, _sequence(rng))
+        for _ in range(3):
+            live = list(driver.live)
+            batch = rng.sample(live, rng.choice([len(live), len(live) // 2]))
+            _check(driver, batch, _logits(rng, len(batch)))
+            free = list(set(range(SLOTS)) - set(live))
+            for slot in rng.sample(live, 6):
+                driver.preempt(slot, free.pop())
+            for slot in rng.sample(list(driver.live), 3):
+                driver.add(slot, _sequence(rng))  # the slot goes to another request
+
+
+@pytest.mark.parametrize("mode", ["processed_logits", "processed_logprobs"])
+def test_processed_logits_are_those_sampled_from(mode: str) -> None:
+    rng = random.Random(5)
+    driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32, logprobs_mode=mode))
+    for slot in range(REQUESTS):
+        sequence = _sequence(rng)
+        sequence.params.logprobs = -1
+        driver.add(slot, sequence)
+    logits = _logits(rng, REQUESTS)
+    output = driver.step(list(range(REQUESTS)), logits)
+    assert output.logprobs is not None
+    lists = output.logprobs.to_lists()
+    for slot, row in enumerate(logits.numpy()):
+        seq = driver.live[slot]
+        expected = sample_row(row, seq.params, seq.prompt, seq.outputs[:-1], seq.seed)
+        if expected.dead:
+            continue
+        assert output.token_ids[slot] == expected.token
+        processed = torch.from_numpy(expected.processed)
+        if mode == "processed_logprobs":
+            processed = processed.log_softmax(0)
+        values = torch.empty(VOCAB)
+        values[lists[slot].token_ids[1:]] = torch.tensor(lists[slot].logprobs[1:])
+        torch.testing.assert_close(values, processed.clamp(min=LOGPROB_FLOOR))
+
+
+def test_chunks_of_the_vocabulary_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "CHUNK", 7)
+    rng = random.Random(6)
+    driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32))
+    for slot in range(REQUESTS):
+        driver.add(slot, _sequence(rng))
+    for _ in range(3):
+        _check(driver, rng.sample(range(REQUESTS), REQUESTS), _logits(rng, REQUESTS))
+
+
+def test_drafts_count_as_the_outputs_they_may_become() -> None:
+    """Row j of a slot with drafts equals the oracle's row after j of them."""
+    rng = random.Random(7)
+    for _ in range(20):
+        state = make_state(VOCAB, SLOTS, max_model_len=64)
+        live = {slot: _sequence(rng) for slot in range(24)}
+        for slot, seq in live.items():
+            state.add(slot, seq.as_new(slot))
+        for _ in range(3):
+            drafts = [
+                (slot, len(seq.prompt + seq.outputs), rng.choices(range(6), k=rng.randint(0, 3)))
+                for slot, seq in live.items()
+            ]
+            rows = draft_rows(drafts)
+            logits = _logits(rng, len(rows.slots_cpu))
+            state.flush()
+            output = Sampler()(logits.clone(), rows, state)
+            tokens = output.token_ids.tolist()
+            accepted, row = [], 0
+            for slot, _, ids in drafts:
+                seq = live[slot]
+                kept = 0
+                for j in range(len(ids) + 1):
+                    so_far = seq.outputs + ids[:j]
+                    expected = sample_row(
+                        logits[row + j].numpy(), seq.params, seq.prompt, so_far, seq.seed
+                    )
+                    assert tokens[row + j] == expected.token
+                    if kept == j and (j == 0 or tokens[row + j - 1] == ids[j - 1]):
+                        kept = j + 1
+                accepted += [j < kept for j in range(len(ids) + 1)]
+                seq.outputs += tokens[row : row + kept]
+                row += len(ids) + 1
+            state.commit(rows, output.token_ids, torch.tensor(accepted))
+
+
+def test_the_sets_cover_what_they_should() -> None:
+    rng = random.Random(0)
+    sets = [random_params(rng, VOCAB) for _ in range(10_000)]
+    assert any(p.top_k > VOCAB and p.top_p < 1 and p.min_p > 0 for p in sets)
+    assert any(p.allowed_token_ids and p.bad_words_token_ids and p.logit_bias for p in sets)
+    assert any(p.repetition_penalty < 1 and p.min_tokens and p.frequency_penalty < 0 for p in sets)

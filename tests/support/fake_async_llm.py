@@ -61,7 +61,13 @@ class FakeAsyncLLM:
         self.tokenizer: Tokenizer | None = (
             None if model.skip_tokenizer_init else _tokenizer(model.model)
         )
-        facts = EngineFacts(512, 16, 1 << 20, model.max_model_len)
+        facts = EngineFacts(
+            num_blocks=512,
+            block_size=16,
+            min_reusable_prefix=16,
+            kv_cache_bytes=1 << 20,
+            max_model_len=model.max_model_len,
+        )
         self.metrics = EngineMetrics(self.config, facts)
         limits = RequestLimits.of(self.config, clamp_max_tokens=clamp_max_tokens)
         self._inputs = InputProcessor(limits, self.tokenizer, 0)

@@ -52,9 +52,7 @@ class PagedModel:
             (torch.randperm(num_blocks - 1, generator=self._random) + 1).tolist() for _ in windows
         ]
         width = -(-max_len // block_size)
-        self._tables = [
-            torch.zeros(num_slots, width, dtype=torch.int32) for _ in windows
-        ]
+        self._tables = [torch.zeros(num_slots, width, dtype=torch.int32) for _ in windows]
         self._caches = {}
         self._backends = []
         for group, window in enumerate(windows):
@@ -110,9 +108,7 @@ class PagedModel:
     def _context(self, rows):
         starts = np.cumsum([0, *(len(tokens) for _, tokens in rows)]).astype(np.int32)
         lengths = np.asarray([s.computed + len(t) for s, t in rows], dtype=np.int32)
-        positions = torch.cat(
-            [torch.arange(s.computed, s.computed + len(t)) for s, t in rows]
-        )
+        positions = torch.cat([torch.arange(s.computed, s.computed + len(t)) for s, t in rows])
         slots = torch.tensor([s.slot for s, _ in rows])
         token_slots = slots.repeat_interleave(torch.tensor([len(t) for _, t in rows]))
         for sequence, tokens in rows:

@@ -10,7 +10,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Kind
 
 HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 64, 96, 2, 4, 2, 32, 40
-TOKENS = ["<unk>", "<s>", "</s>", *(chr(letter) for letter in range(0x41, 0x41 + VOCAB - 3))]
+TOKENS = ["<unk>", "<s>", "</s>", *map(chr, range(0x41, 0x41 + VOCAB - 5)), "AB", "ABC"]
 _NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",

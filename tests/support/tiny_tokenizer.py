@@ -52,7 +52,7 @@ def byte_fallback_backend() -> tokenizers.Tokenizer:
     pieces = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += ["▁", *"abcdefghijklmnopqrstuvwxyz", "é", "你", "he", "th", "the", "▁the", "▁a"]
     vocab = {piece: index for index, piece in enumerate(pieces)}
-    merges = [("h", "e"), ("t", "h"), ("th", "e"), ("▁", "the"), ("▁", "a")]
+    merges = [("h", "e"), ("t", "h"), ("t", "he"), ("th", "e"), ("▁", "the"), ("▁", "a")]
     backend = tokenizers.Tokenizer(
         models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     )

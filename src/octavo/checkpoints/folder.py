@@ -74,7 +74,8 @@ class FolderFiles(ModelFiles):
             elif isinstance(value, dict):
                 templates |= {str(name): str(text) for name, text in value.items()}
             elif isinstance(value, list):
-                templates |= {str(entry["name"]): str(entry["template"]) for entry in value}
+                named = [entry for entry in value if isinstance(entry, dict)]
+                templates |= {str(e.get("name")): str(e.get("template")) for e in named}
         for path in sorted((self.path / "additional_chat_templates").glob("*.jinja")):
             templates[path.stem] = _text(path)
         if (self.path / "chat_template.jinja").is_file():

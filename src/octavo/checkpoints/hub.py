@@ -62,9 +62,7 @@ def fetch(
 def _split(model: str) -> tuple[str, str | None]:
     """(repository id, pattern of the GGUF files wanted or None)."""
     if model.endswith(".gguf"):
-        owner, name, file = model.split("/", 2) if model.count("/") >= 2 else ("", "", "")
-        if not file:
-            raise CheckpointError(f"no such file: {model}; a hub file is owner/name/file.gguf")
+        owner, name, file = model.split("/", 2)
         return f"{owner}/{name}", file
     repository, _, quantization = model.partition(":")
     return repository, f"*{quantization}*.gguf" if quantization else None

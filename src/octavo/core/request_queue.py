@@ -19,8 +19,7 @@ POLICIES: dict[str, Callable[[Request], Any]] = {
 class RequestQueue:
     """Waiting requests, new and preempted ones alike, in the order of service.
 
-    With "fcfs" a preempted request is so in front of all that came after it, and the oldest
-    running request is never preempted.
+    So with "fcfs" a preempted request is in front of everything that came after it.
     """
 
     def __init__(self, policy: str) -> None:

@@ -203,6 +203,9 @@ class Scheduler:
         if self._num_preemptions == num_preemptions:
             self._admit_waiting(step)
         self._extend_long_prefill(step)
+        if not step.requests and not self._in_flight and self._running:
+            # Prefills wait for each other's blocks. The next call finds some.
+            self._preempt(self._waiting.choose_victim(self._running) or self._running[-1], step)
         return self._launch(step)
 
     def update_from_output(
@@ -331,11 +334,10 @@ class Scheduler:
 
     def _drafts(self, request: Request, limit: int) -> list[int]:
         """The drafts of a decode row: on the device while its input token is only known there."""
+        count = min(self._num_speculative_tokens, limit)
         if self._is_in_flight(request):
-            return [DEVICE_DRAFT] * min(self._num_speculative_tokens, limit)
-        drafts = request.draft_token_ids[: min(self._num_speculative_tokens, limit)]
-        request.draft_token_ids = []
-        return drafts
+            return [DEVICE_DRAFT] * count
+        return request.draft_token_ids[:count]
 
     def _grow(self, request: Request, num_tokens: int, step: Step) -> bool:
         """Find blocks for a decode row, by preemption if need be; False: it was the victim."""

@@ -90,8 +90,7 @@ class ResultApplier:
             return _output(request, [], None, None)
         self._settle_drafts(step, row, request, tokens)
         kept = self._append(request, tokens)
-        if result.draft_token_ids is not None and request.last_step == step.step_id:
-            request.draft_token_ids = result.draft_token_ids[row]
+        request.draft_token_ids = result.draft_token_ids[row] if result.draft_token_ids else []
         end = step.num_computed_tokens[row] + step.num_scheduled_tokens[row]
         if request.max_tokens == 0 and end >= request.num_prompt_tokens:
             request.finish(FinishReason.LENGTH)

@@ -184,7 +184,8 @@ class AsyncLLM:
                 self._client.abort_requests(dropped)
 
     def _start_tasks(self) -> None:
-        if self._tasks:
+        # A loop that ends takes its tasks with it; the next one gets its own.
+        if self._tasks and not self._tasks[0].done():
             return
         self._tasks = [asyncio.create_task(self._run_outputs(), name="octavo-outputs")]
         if not self.config.observability.disable_log_stats:

@@ -63,7 +63,13 @@ class EngineCore:
             block_size=config.cache.block_size,
             kv_cache_bytes=kv_config.total_bytes,
             max_model_len=max_model_len,
+            min_reusable_prefix=self._scheduler.prefix_hit_granularity,
         )
+        if self.facts.min_reusable_prefix:
+            logger.info(
+                "prefix caching reuses equal beginnings of %d tokens or more",
+                self.facts.min_reusable_prefix,
+            )
         self._utilities: dict[str, Callable[..., Any]] = {
             "reset_prefix_cache": self._scheduler.reset_prefix_cache,
             "get_request_counts": self._scheduler.get_request_counts,
@@ -107,6 +113,8 @@ class EngineCore:
         launched = self._launch()
         if launched and len(self._in_flight) < self._max_concurrent_steps:
             return {}
+        if not self._in_flight and self._scheduler.has_unfinished_requests():
+            raise RuntimeError("no request can be scheduled although no step is in flight")
         outputs = self._finish_oldest() if self._in_flight else {}
         for client_index, rejected in self._rejected:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(rejected)
@@ -167,10 +175,18 @@ def build_core(config: OctavoConfig) -> EngineCore:
     """
     headers = None
     if config.load.load_format != "dummy":
-        model = config.model
-        headers = find_model(model.model, model.revision, config.load.download_dir).tensor_headers()
+        load = config.load
+        files = find_model(
+            config.model.model,
+            config.model.revision,
+            load.download_dir,
+            ignore_patterns=load.ignore_patterns,
+        )
+        headers = files.tensor_headers()
     plan = make_plan(config, headers)
     logger.info("memory plan:\n%s", plan.table())
+    for note in plan.config.notes[len(config.notes) :]:
+        logger.info(note)
     executor = find_executor(config.parallel.distributed_executor_backend)(plan.config)
     try:
         return EngineCore(plan.config, executor, plan.kv_cache_bytes)

@@ -41,7 +41,7 @@ class EngineCoreClient(Protocol):
         """Wait for the news of a step; raises EngineDeadError."""
 
     def call_utility(self, method: str, *args: Any) -> Any:
-        """Call one of EngineCore.UTILITIES; raises OctavoError with the core's own message."""
+        """Call one of EngineCore's utilities; raises OctavoError with the core's own message."""
 
     def shutdown(self) -> None:
         """End the core; safe to call twice."""
@@ -207,6 +207,10 @@ class AsyncMPClient(ProcessClient):
         loop = asyncio.get_running_loop()
         if self._loop is loop or self._failure is not None:
             return
+        if self._loop is not None:  # a queue belongs to the loop it was first waited on
+            left, self._outputs = self._outputs, asyncio.Queue()
+            while not left.empty():
+                self._outputs.put_nowait(left.get_nowait())
         self._loop = loop
         loop.add_reader(self._core.output_fd, self._drain)
         # The descriptor signals changes only: what came before the reader was added is read now.

@@ -126,7 +126,14 @@ class EngineCoreProc:
     def _write_outputs(self) -> None:
         codec = Codec()
         while (message := self._outbox.get()) is not None:
-            self._outputs.send_multipart(codec.encode(*message))
+            try:
+                frames = codec.encode(*message)
+            except Exception as error:
+                # Whoever waits for this message would wait for ever.
+                logger.exception("a message to the front end can't be encoded")
+                frames = codec.encode(MessageType.DEAD, describe(error))
+                self.request_shutdown()
+            self._outputs.send_multipart(frames)
         self._outputs.close(linger=LINGER_MS)
 
 

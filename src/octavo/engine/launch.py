@@ -71,6 +71,7 @@ class CoreProcess:
         self._outputs = _socket(self._context, zmq.PULL)
         self._obituary = f"inproc://obituary-{id(self)}"
         self._outputs.bind(self._obituary)
+        self._owner = os.getpid()
         self._stopping = False
         self._watcher = threading.Thread(target=self._watch, name="octavo-core-watch", daemon=True)
         directory = _socket_directory()
@@ -118,7 +119,8 @@ class CoreProcess:
 
     def stop(self) -> None:
         """End the process and close the sockets; safe to call twice."""
-        if self._stopping:
+        # A process forked from ours inherits this object, but the core is not its to end.
+        if self._stopping or os.getpid() != self._owner:
             return
         self._stopping = True
         with contextlib.suppress(EngineDeadError):
@@ -139,11 +141,11 @@ class CoreProcess:
         self._context.destroy(linger=0)
 
     def _wait_until_ready(self) -> EngineFacts:
+        """Wait for READY, and for HELLO on the other socket: then both are connected."""
         limit = envs.engine_ready_timeout()
         deadline = time.monotonic() + limit
-        # The core's HELLO makes its identity routable; its verdict comes on the other socket. Both
-        # sockets are connected once both have spoken.
-        while True:
+        facts: EngineFacts | None = None
+        while facts is None or not self._inputs.poll(0):
             exited = self._process.poll() is not None
             message = self.receive(0 if exited else START_POLL)
             if message is not None:
@@ -151,17 +153,19 @@ class CoreProcess:
                 if kind is MessageType.FAILED:
                     self._process.wait()
                     raise _start_error(payload)
-                self._inputs.recv_multipart()
-                return payload  # type: ignore[no-any-return]
-            if exited:
+                if kind is MessageType.READY:
+                    facts = payload
+            elif exited:
                 raise EngineStartError(
                     f"the engine core {_describe_exit(self._process.returncode)} while starting"
                 )
-            if time.monotonic() > deadline:
+            elif time.monotonic() > deadline:
                 raise EngineStartError(
                     f"the engine core was not ready after {limit:g} s; if the model is only slow "
                     "to load, raise OCTAVO_ENGINE_READY_TIMEOUT_S"
                 )
+        self._inputs.recv_multipart()
+        return facts
 
     def _watch(self) -> None:
         code = self._process.wait()

@@ -66,7 +66,7 @@ class EngineMetrics:
         self._labels = (config.model.served_model_name[0], _ENGINE)
         self._cache_info = {
             "block_size": str(facts.block_size),
-            "min_reusable_prefix_tokens": str(facts.block_size),
+            "min_reusable_prefix_tokens": str(facts.min_reusable_prefix),
             "num_gpu_blocks": str(facts.num_blocks),
             "enable_prefix_caching": str(config.cache.enable_prefix_caching),
             "kv_cache_dtype": config.cache.kv_cache_dtype,
@@ -119,7 +119,7 @@ class EngineMetrics:
         info = GaugeMetricFamily(
             PREFIX + "cache_config_info",
             "The KV cache, as labels. Prefixes shorter than min_reusable_prefix_tokens are "
-            "never found in the cache.",
+            "never found in it; 0: prefix caching is off.",
             labels=(*_LABELS, *self._cache_info),
         )
         info.add_metric((*self._labels, *self._cache_info.values()), 1)

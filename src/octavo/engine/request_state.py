@@ -35,7 +35,9 @@ class RequestState:
         self._params = request.sampling_params
         self._kind = self._params.output_kind
         self._prompt = prompt
-        self._prompt_token_ids = request.token_ids[: request.num_prompt_tokens]
+        self._prompt_token_ids = request.token_ids
+        if len(request.token_ids) > request.num_prompt_tokens:
+            self._prompt_token_ids = request.token_ids[: request.num_prompt_tokens]
         self._index = index
         self._parent = parent
         self._collector = collector

@@ -25,7 +25,8 @@ class MessageType(enum.Enum):
     FINISH = b"\x02"
     UTILITY = b"\x03"
     SHUTDOWN = b"\x04"
-    # core -> front end; HELLO on the input socket, the others on the output socket
+    # core -> front end: HELLO on the input socket, which makes the core's identity routable, the
+    # others on the output socket
     HELLO = b"\x10"
     READY = b"\x11"
     FAILED = b"\x12"
@@ -38,9 +39,10 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """What a front end learns from a core that is ready."""
 
     num_blocks: int  # the null block included
-    block_size: int  # tokens; also the shortest prefix that the cache can give back
+    block_size: int  # tokens
     kv_cache_bytes: int
     max_model_len: int
+    min_reusable_prefix: int = 0  # tokens; 0 with prefix caching off
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -105,6 +107,6 @@ class Codec:
         kind, decoder = entry
         try:
             return kind, decoder.decode(frames[1])
-        # ValueError: a struct's own checks, and text that is not UTF-8.
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # Besides msgspec's errors: a struct's own checks, text that is not UTF-8, deep nesting.
+        except Exception as error:
             raise FrameError(f"bad {kind.name} payload: {error}") from error

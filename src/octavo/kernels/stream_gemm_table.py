@@ -44,3 +44,13 @@ def plan_for(num_out: int, inner: int) -> Plan:
     if inner % 64:
         return Plan(())
     return Plan(tuple((rows, default_config(rows, num_out, inner)) for rows in (1, 16, 32)))
+
+
+def measured_configs() -> list[tuple[int, int, int, Config]]:
+    """(rows, N, K, configuration) of every streaming entry of the table."""
+    return [
+        (max_rows, num_out, inner, config)
+        for (num_out, inner), entries in _MEASURED.items()
+        for max_rows, config in entries
+        if config is not None
+    ]

@@ -58,6 +58,10 @@ class _Meter:
                 raise LimitExceeded(f"it ran longer than {self._limit:g} s")
 
 
+# Set while a template renders; a rendering stays in one thread.
+_METER: ContextVar[_Meter] = ContextVar("octavo_template_meter")
+
+
 class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
     """Renders untrusted chat templates with what transformers gives them.
 
@@ -77,7 +81,6 @@ class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
             extensions=[_GenerationTag, ext.loopcontrols],
         )
         self._limits = limits
-        self._meter: ContextVar[_Meter] = ContextVar("meter")
         self.concat = self.join_texts  # type: ignore[method-assign]
         self.filters["tojson"] = _tojson
         for name, function in list(self.filters.items()):
@@ -92,14 +95,14 @@ class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
 
     def render_bounded(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
         """The template's text. Raises jinja2.TemplateError or what its expressions raise."""
-        token = self._meter.set(_Meter(self._limits.max_cpu_seconds))
+        token = _METER.set(_Meter(self._limits.max_cpu_seconds))
         try:
             return self.join_texts(template.generate(**variables))
         finally:
-            self._meter.reset(token)
+            _METER.reset(token)
 
     def join_texts(self, texts: Iterable[str]) -> str:
-        """ "".join(texts), stopped when it gets too long."""
+        """The texts in one; stopped when they get too long."""
         pieces, total = [], 0
         for text in texts:
             total += len(text)
@@ -113,7 +116,7 @@ class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
 
     def metered_loop(self, items: Iterable[Any]) -> _MeteredLoop:
         """What a `for` runs over."""
-        return _MeteredLoop(items, self._meter.get())
+        return _MeteredLoop(items, _METER.get())
 
     def call(self, context: runtime.Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call in a template."""
@@ -121,7 +124,7 @@ class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
         if isinstance(owner, str):
             args = self._before(function.__name__, owner, args, kwargs)
         else:
-            self._meter.get().step()
+            _METER.get().step()
         return self._after(super().call(context, function, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -176,7 +179,7 @@ class ChatEnvironment(sandbox.ImmutableSandboxedEnvironment):
     ) -> tuple[Any, ...]:
         """Check a filter or string method that is about to run; returns its arguments."""
         size = _size(subject)
-        self._meter.get().step(size)
+        _METER.get().step(size)
         if name == "join" and isinstance(subject, str):  # the method: separator.join(items)
             args = (list(args[0]), *args[1:]) if args else args
             self._check_size(sum(map(_size, args[0])) + len(args[0]) * size if args else 0)

@@ -12,6 +12,8 @@ from octavo.checkpoints.model_files import ModelFiles
 from octavo.tokenizers.pieces import decoder_kind, token_to_bytes
 from octavo.types.errors import CheckpointError, RequestError
 
+_MAX_IDS = 1 << 32  # of the `tokenizers` package
+_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
 
 
@@ -35,7 +37,8 @@ class Tokenizer:
         backend.no_padding()
         backend.encode_special_tokens = False
         self.special_tokens = _named_tokens(config)
-        _add_missing_tokens(backend, config, self.special_tokens)
+        _add_declared_tokens(backend, config)
+        _mark_special(backend, [*self.special_tokens.values(), *_other_special_tokens(config)])
         added = backend.get_added_tokens_decoder()
         self.all_special_ids = frozenset(id_ for id_, token in added.items() if token.special)
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
@@ -82,12 +85,13 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; ids that stand for no token are left out."""
-        text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        known = [token_id for token_id in ids if 0 <= token_id < _MAX_IDS]
+        text: str = self.backend.decode(known, skip_special_tokens=skip_special_tokens)
         return text
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """The tokens as the vocabulary spells them (byte-level letters, "▁", ...)."""
-        return [self.backend.id_to_token(token_id) for token_id in ids]
+        return [self._token(token_id) for token_id in ids]
 
     def convert_tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         """The ids of tokens spelt as in the vocabulary; None for a token that is not in it."""
@@ -101,10 +105,14 @@ class Tokenizer:
         """
         found = self._bytes.get(token_id)
         if found is None:
-            token = self.backend.id_to_token(token_id) if 0 <= token_id < 1 << 32 else None
+            token = self._token(token_id)
             found = b"" if token is None else token_to_bytes(token, self.decoder_kind)
             self._bytes[token_id] = found
         return found
+
+    def _token(self, token_id: int) -> str | None:
+        token: str | None = self.backend.id_to_token(token_id) if 0 <= token_id < _MAX_IDS else None
+        return token
 
     def _token_id(self, token: str | None) -> int | None:
         if token is None:
@@ -148,42 +156,53 @@ def load_tokenizer(files: ModelFiles) -> Tokenizer:
 
 
 def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """bos_token, eos_token, ... of a tokenizer_config.json: plain strings or added tokens."""
-    named = {}
-    for name in _NAMED_TOKENS:
-        value = config.get(name)
-        value = value.get("content") if isinstance(value, dict) else value
-        if isinstance(value, str):
-            named[name] = value
-    return named
+    """bos_token, eos_token, ... of a tokenizer_config.json."""
+    named = {name: _text_of(config.get(name)) for name in _NAMED_TOKENS}
+    return {name: token for name, token in named.items() if token is not None}
 
 
-def _add_missing_tokens(
-    backend: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]
-) -> None:
+def _other_special_tokens(config: dict[str, Any]) -> list[str]:
+    found = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = config.get(key) or []
+        texts = map(_text_of, value.values() if isinstance(value, dict) else value)
+        found += [text for text in texts if text is not None]
+    return found
+
+
+def _text_of(token: Any) -> str | None:
+    """A token of a JSON file: its text, or an object with the text as "content"."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _add_declared_tokens(backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
     """Tokens that tokenizer_config.json declares and tokenizer.json lacks, or has as ordinary."""
     declared = config.get("added_tokens_decoder") or {}
-    known = {
-        token.content: token.special for token in backend.get_added_tokens_decoder().values()
-    }
-    for key, entry in sorted(declared.items(), key=lambda item: int(item[0])):
-        token = tokenizers.AddedToken(
-            entry["content"],
-            single_word=entry.get("single_word", False),
-            lstrip=entry.get("lstrip", False),
-            rstrip=entry.get("rstrip", False),
-            normalized=entry.get("normalized", False),
-            special=entry.get("special", False),
-        )
-        if token.content in known and known[token.content] >= token.special:
+    known = {token.content: token.special for token in backend.get_added_tokens_decoder().values()}
+    for key, entry in sorted(declared.items(), key=lambda item: (len(item[0]), item[0])):
+        text = _text_of(entry)
+        if text is None or not key.isdecimal():
+            raise CheckpointError(
+                f"tokenizer_config.json: added_tokens_decoder has the entry {key!r}: {entry!r}"
+            )
+        options = {name: value for name, value in entry.items() if name in _TOKEN_OPTIONS}
+        token = tokenizers.AddedToken(text, **({"normalized": False} | options))
+        if text in known and known[text] >= token.special:
             continue
         backend.add_tokens([token])
-        if backend.token_to_id(token.content) != int(key):
+        if backend.token_to_id(text) != int(key):
             raise CheckpointError(
-                f"tokenizer_config.json gives {token.content!r} the id {key}, tokenizer.json "
-                f"gives it {backend.token_to_id(token.content)}; the files are of two models"
+                f"tokenizer_config.json gives {text!r} the id {key}, tokenizer.json gives it "
+                f"{backend.token_to_id(text)}; the files are of two models"
             )
-    missing = [token for token in named.values() if not known.get(token)]
-    existing = [token for token in missing if backend.token_to_id(token) is not None]
-    if existing:
-        backend.add_special_tokens(existing)
+
+
+def _mark_special(backend: tokenizers.Tokenizer, tokens: list[str]) -> None:
+    """Make tokens of the vocabulary special; a text that is no token stays none."""
+    added = backend.get_added_tokens_decoder().values()
+    special = {token.content for token in added if token.special}
+    missing = [token for token in tokens if token not in special]
+    known = [token for token in missing if backend.token_to_id(token) is not None]
+    if known:
+        backend.add_special_tokens(known)

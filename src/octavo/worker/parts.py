@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
 from octavo.types.scheduler_output import NewRequestData
 from octavo.worker.input_batch import InputBatch
+from octavo.worker.output import AsyncOutput
 from octavo.worker.step import StepPlan, StepResult
 
 
@@ -36,6 +38,22 @@ class StepHook(Protocol):
 
     def after_forward(self, batch: InputBatch) -> None:
         """Called when the forward pass has been queued."""
+        ...
+
+
+class Runner(Protocol):
+    """What a worker drives; GPUModelRunner is the one there is."""
+
+    def execute_model(self, plan: StepPlan) -> AsyncOutput:
+        """Queue one step and return at once."""
+        ...
+
+    def capture(self) -> None:
+        """Prepare graphs, once the cache is there and the kernels are warm."""
+        ...
+
+    def release(self, slots: Sequence[int]) -> None:
+        """Forget the requests of slots whose steps were only made up."""
         ...
 
 

@@ -10,8 +10,8 @@ from octavo.types.scheduler_output import SchedulerOutput
 from octavo.utils.logging import get_logger
 from octavo.utils.phases import Phases
 from octavo.worker.build import build_model, build_runner
-from octavo.worker.gpu_model_runner import GPUModelRunner
 from octavo.worker.output import AsyncOutput
+from octavo.worker.parts import Runner
 from octavo.worker.step import StepPlan
 from octavo.worker.warmup import free_after_largest_step, warm_up
 
@@ -28,7 +28,7 @@ class Worker:
             self._platform = PLATFORMS.get(config.device.device_type)(config.device)
         with self._phases("load weights"):
             self._model = build_model(config, self._platform)
-        self._runner: GPUModelRunner | None = None
+        self._runner: Runner | None = None
 
     def kv_cache_specs(self) -> dict[str, KVCacheSpec]:
         """What each layer keeps in the cache, by layer name."""

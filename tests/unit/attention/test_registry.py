@@ -1,6 +1,5 @@
 import pytest
 import torch
-from support.attention_steps import make_setup
 
 from octavo.attention import registry
 from octavo.attention.backends.torch_sdpa import TorchSDPA
@@ -12,6 +11,7 @@ from octavo.attention.registry import (
 )
 from octavo.types.errors import ConfigError
 from octavo.utils.registry import Registry
+from support.attention_steps import make_setup
 
 PLAIN = AttentionParams(scale=1.0, num_heads=2, num_kv_heads=1, head_size=16)
 CAPPED = AttentionParams(scale=1.0, num_heads=2, num_kv_heads=1, head_size=16, soft_cap=5.0)

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.tiny_gguf import HEAD_DIM, VOCAB, hf_weights, write_gguf
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from octavo.checkpoints.locate import find_model
 from octavo.types.errors import CheckpointError
+from support.tiny_gguf import HEAD_DIM, VOCAB, hf_weights, write_gguf
 
 
 def config_of(tmp_path, arch="llama", **kwargs):

@@ -3,11 +3,11 @@
 import gguf
 import numpy as np
 import pytest
-from support.tiny_gguf import HEAD_DIM, HIDDEN, VOCAB, gguf_name, hf_weights, write_gguf
 
 from octavo.checkpoints.gguf_layout import hf_tensor_name
 from octavo.checkpoints.locate import find_model
 from octavo.types.errors import CheckpointError
+from support.tiny_gguf import HEAD_DIM, HIDDEN, VOCAB, gguf_name, hf_weights, write_gguf
 
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 

@@ -1,15 +1,17 @@
 """Tokenizers built from GGUF vocabularies encode like the tokenizers they came from."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiny_gguf import write_gguf
-from support.tiny_tokenizer import SPECIALS, byte_fallback_backend, byte_level_backend
 
 from octavo.checkpoints.locate import find_model
 from octavo.checkpoints.pre_tokenizers import PRE_TOKENIZERS
 from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from octavo.types.errors import CheckpointError
+from support.tiny_gguf import write_gguf
+from support.tiny_tokenizer import SPECIALS, byte_fallback_backend, byte_level_backend
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +28,6 @@ def vocabulary(backend):
     tokens = [backend.id_to_token(i) for i in range(backend.get_vocab_size())]
     types = [3 if token in SPECIALS else 6 if token.startswith("<0x") else 1 for token in tokens]
     return {"tokens": tokens, "token_type": types}
-
-
-def merges(backend):
-    pairs = {}
-    tokens = vocabulary(backend)["tokens"]
-    for token in tokens[len(SPECIALS) + 256 :]:
-        pieces = backend.model.tokenize(token[:-1]), backend.model.tokenize(token[1:])
-        for left, right in ((token[:-1], token[-1]), (token[0], token[1:])):
-            if left in tokens and right in tokens:
-                pairs.setdefault(f"{left} {right}", pieces)
-    return list(pairs)
 
 
 def test_smollm2_splits_digits(smollm):
@@ -63,8 +54,9 @@ def test_smollm2_chat_tokens(smollm):
 
 
 @settings(max_examples=50)
-@given(st.text(max_size=60))
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=0xFFFF, codec="utf-8"), max_size=60))
 def test_smollm2_text_survives(smollm, text):
+    """Its vocabulary lacks a few control bytes and the lead bytes of the higher planes."""
     ids = smollm.encode(text, add_special_tokens=False)
     assert smollm.decode(ids, skip_special_tokens=False) == text
     assert b"".join(map(smollm.token_bytes, ids)) == text.encode()
@@ -72,9 +64,9 @@ def test_smollm2_text_survives(smollm, text):
 
 def test_byte_level(tmp_path):
     backend = byte_level_backend()
-    state = __import__("json").loads(backend.to_str())
-    rules = [" ".join(merge) for merge in state["model"]["merges"]]
-    tokenizer = tokenizer_of(tmp_path, pre="gpt-2", merges=rules, **vocabulary(backend))
+    model = json.loads(backend.to_str())["model"]
+    merges = [" ".join(merge) for merge in model["merges"]]
+    tokenizer = tokenizer_of(tmp_path, pre="gpt-2", merges=merges, **vocabulary(backend))
     for text in ("the quick brown fox's 123  jumps\n\nover", "你好 👩‍👩‍👧 <|im_end|>é"):
         assert tokenizer.encode(text) == backend.encode(text).ids
         assert tokenizer.decode(tokenizer.encode(text), False) == text
@@ -99,14 +91,14 @@ def test_sentencepiece(tmp_path):
 
 
 PRE_CASES = {
-    "smollm": ["ab", "Ġ", "1", "2", "3", "4", "'s", "Ġ\u010a", "!!"],
-    "gpt-2": ["ab", "Ġ1234", "'s", "Ġ\u010a", "!!"],
-    "llama-bpe": ["ab", "Ġ", "123", "4", "'s", "Ġ\u010a", "!!"],
-    "qwen2": ["ab", "Ġ", "1", "2", "3", "4", "'s", "Ġ\u010a", "!!"],
-    "tekken": ["ab", "Ġ", "1", "2", "3", "4", "'s", "Ġ\u010a", "!!"],
-    "gpt-4o": ["ab", "Ġ", "123", "4", "'s", "Ġ\u010a", "!!"],
-    "deepseek-v3": ["ab", "Ġ", "123", "4", "'s", "Ġ\u010a", "!!"],
-    "deepseek-coder": ["ab", "Ġ", "1", "2", "3", "4", "'", "s", "Ġ", "\u010a", "!!"],
+    "smollm": ["ab", "Ġ", "1", "2", "3", "4", "'s", "Ġ", "Ċ", "!!"],
+    "gpt-2": ["ab", "Ġ1234", "'s", "Ġ", "Ċ", "!!"],
+    "llama-bpe": ["ab", "Ġ", "123", "4", "'s", "ĠĊ", "!!"],
+    "qwen2": ["ab", "Ġ", "1", "2", "3", "4", "'s", "ĠĊ", "!!"],
+    "tekken": ["ab", "Ġ", "1", "2", "3", "4", "'s", "ĠĊ", "!!"],
+    "gpt-4o": ["ab", "Ġ", "123", "4", "'s", "ĠĊ", "!!"],
+    "deepseek-v3": ["ab", "Ġ", "123", "4", "'s", "ĠĊ", "!!"],
+    "deepseek-coder": ["ab", "Ġ", "1", "2", "3", "4", "'", "s", "Ġ", "Ċ", "!!"],
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from octavo.core.kv.coordinator import PrefixHit
 from octavo.core.request import RequestStatus
 from octavo.core.scheduler import Scheduler
 
@@ -42,6 +43,8 @@ def _check_slots(scheduler: Scheduler) -> None:
     held_back = [slot for step in scheduler._in_flight for slot in step.released_slots]
     everything = free + running + held_back
     assert sorted(everything) == list(range(len(everything))), "a slot is lost or has two owners"
+    used = {slot for step in scheduler._in_flight for slot in step.slots}
+    assert not used & set(free), "a slot is free while a step in flight has it"
 
 
 def _check_blocks(scheduler: Scheduler) -> None:
@@ -78,6 +81,14 @@ def _check_reservations(scheduler: Scheduler) -> None:
     assert min(reserved, default=0) >= 0
     assert sum(reserved) == blocks._num_reserved <= scheduler._kv.num_free_blocks
     assert blocks._num_holders == len(scheduler._running)
+    for request in scheduler._running:
+        # With a prefix cache, others may hold blocks that a window has moved past.
+        caching = scheduler.prefix_hit_granularity > 0
+        if not caching and request.num_allocated_tokens < request.reserve_until:
+            held = sum(1 for table in request.block_ids for block in table if block)
+            no_hit = PrefixHit(0, [[] for _ in request.block_ids])
+            needed = scheduler._kv.blocks_to_admit(no_hit, request.reserve_until)
+            assert held + request.reserved_blocks >= needed, "a prefill may run out of blocks"
 
 
 def _index(tables: list[dict], table: dict) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from itertools import chain
 
 import pytest
 
 from octavo.core import admission
+from octavo.core.kv.planning import request_blocks, tokens_ahead
 from octavo.types.engine_output import FinishReason
 from octavo.types.request import EngineCoreRequest
 from unit.core.invariants import check_invariants
@@ -17,6 +19,7 @@ from unit.core.simulated_executor import (
     Driver,
     expected_output,
     full_spec,
+    kv_config,
     make_driver,
     make_request,
     sliding_spec,
@@ -38,17 +41,19 @@ class Workload:
     rng: random.Random
     driver: Driver
     prefixes: list[list[int]]
+    long_outputs: bool  # short prompts that grow: what makes preemption likely
     num_requests: int = 0
 
     def new_request(self) -> EngineCoreRequest:
         rng = self.rng
         prefix = rng.choice([[], *self.prefixes])
-        length = rng.choice((1, 2, 5, 9, 16, 30, 45))
+        length = rng.choice((1, 2, 5) if self.long_outputs else (1, 2, 5, 9, 16, 30, 45))
         tail = [rng.randrange(VOCAB_SIZE) for _ in range(length)]
         prompt = (prefix + tail)[: MAX_MODEL_LEN - 2]
         if prefix and rng.random() < 0.1:
             prompt = prefix  # an exact repetition
-        max_tokens = min(rng.choice((0, 1, 2, 7, 20, 40)), MAX_MODEL_LEN - len(prompt))
+        outputs = (50, 70) if self.long_outputs else (0, 1, 2, 7, 20, 40)
+        max_tokens = min(rng.choice(outputs), MAX_MODEL_LEN - len(prompt))
         options: dict[str, object] = {}
         if rng.random() < 0.15:
             options["prompt_logprobs"] = 1
@@ -68,7 +73,7 @@ class Workload:
             arrival_time=float(self.num_requests),
             cache_salt=rng.choice((None, None, None, "a", "b")),
             client_index=rng.choice((0, 1)),
-            eos=rng.random() < 0.7,
+            eos=not self.long_outputs and rng.random() < 0.7,
             ignore_eos=rng.random() < 0.2,
             **options,
         )
@@ -96,10 +101,12 @@ def run_workload(seed: int, num_turns: int) -> Driver:
     depth = rng.randint(1, 4)
     num_drafts = rng.choice((0, 0, 1, 3))
     budget = rng.choice((8, 16, 48, 200))
+    ahead = tokens_ahead(budget, depth, num_drafts)
+    just_enough = 1 + request_blocks(kv_config(1, *layout), MAX_MODEL_LEN, ahead)
     driver = make_driver(
         specs=layout,
-        # From barely enough for the longest request to plenty.
-        num_blocks=1 + len(layout) * 24 + rng.choice((0, 3, 20, 200)),
+        # From just enough for the longest request to plenty.
+        num_blocks=just_enough + rng.choice((0, 0, 3, 20, 200)),
         max_num_batched_tokens=budget,
         max_num_seqs=rng.choice((1, 3, 6, 12)),
         num_slots=rng.choice((12, 24)),
@@ -115,8 +122,10 @@ def run_workload(seed: int, num_turns: int) -> Driver:
         hash_algo=rng.choice(("sha256", "xxhash")),
         log_stats=rng.random() < 0.5,
     )
-    prefixes = [[rng.randrange(VOCAB_SIZE) for _ in range(n)] for n in (8, 23, 40)]
-    workload = Workload(rng, driver, prefixes)
+    # Made of the same parts in different orders, so that equal blocks follow different ones.
+    parts = [[rng.randrange(VOCAB_SIZE) for _ in range(8)] for _ in range(3)]
+    prefixes = [[*chain(*rng.choices(parts, k=k))] for k in (1, 2, 3, 3, 5)]
+    workload = Workload(rng, driver, prefixes, long_outputs=rng.random() < 0.4)
     arrival_rate = rng.choice((0.1, 0.5, 1.5))
     turns = work = 0  # work: steps of one request after the other, nothing in parallel
     while turns < num_turns or driver.scheduler.has_requests():
@@ -144,12 +153,14 @@ def check_turn(driver: Driver, rng: random.Random) -> None:
     may_launch = len(driver.in_flight) < driver.depth
     launched = may_launch and rng.random() < 0.7
     if launched:
+        num_preemptions = scheduler._num_preemptions
         output = driver.launch()
         assert output.total_num_scheduled_tokens <= scheduler._limits.max_num_batched_tokens
         assert len(output.slots) <= scheduler._limits.max_running
         check_invariants(scheduler)
         # Without results to wait for, something must be going on.
-        assert output.slots or driver.in_flight or not scheduler.has_unfinished_requests()
+        if not output.slots and not driver.in_flight and scheduler.has_unfinished_requests():
+            assert scheduler._num_preemptions > num_preemptions
     if driver.in_flight and (not launched or not output.slots):
         driver.collect()
         check_invariants(scheduler)

@@ -48,6 +48,11 @@ async def collect(engine, prompt, sampling_params, request_id="r", **kwargs):
     return tokens, text, output
 
 
+async def keep(outputs, stream):
+    async for output in stream:
+        outputs.append(output)
+
+
 async def until(condition):
     while not condition():
         await asyncio.sleep(0.005)
@@ -143,8 +148,7 @@ async def _errors_are_raised_after_the_last_output(engine):
     outputs = []
     healthy = asyncio.create_task(collect(engine, [6], params(), "healthy"))
     with pytest.raises(GenerationError, match="logits are not finite"):
-        async for output in engine.generate([5], params(extra_args={"error_at": 3}), "bad"):
-            outputs.append(output)
+        await keep(outputs, engine.generate([5], params(extra_args={"error_at": 3}), "bad"))
     assert [t for o in outputs for t in o.outputs[0].token_ids] == expected_tokens(
         [5], 3, VOCAB_SIZE
     )

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny_tokenizer import byte_fallback, byte_level
 
 from octavo.engine.detokenizer import IncrementalDetokenizer
 from octavo.types.request import EngineCoreRequest
 from octavo.types.sampling_params import SamplingParams
+from support.tiny_tokenizer import byte_fallback, byte_level
 
 LEVEL = byte_level()
 

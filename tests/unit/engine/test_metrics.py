@@ -1,22 +1,19 @@
 """Metrics: names that dashboards know, exact numbers, and no harm from a mistake in them."""
 
-import logging
-
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from octavo.engine.metrics import TIME_BUCKETS, EngineMetrics, Histogram
-from octavo.engine.metrics_reader import Counter, Gauge, read_metrics
-from octavo.engine.metrics_reader import Histogram as ReadHistogram
 from octavo.engine.serial import EngineFacts
-from octavo.engine.stat_log import StatLog
 from octavo.engine.stats import FinishedRequest, IterationStats, RequestTimes
 from octavo.types.engine_output import FinishReason
 from octavo.types.stats import PrefixCacheStats, SchedulerStats
 from support.tiny import fake_config
 
-FACTS = EngineFacts(num_blocks=100, block_size=16, kv_cache_bytes=6400, max_model_len=256)
+FACTS = EngineFacts(
+    num_blocks=100, block_size=16, min_reusable_prefix=16, kv_cache_bytes=6400, max_model_len=256
+)
 
 
 @pytest.fixture
@@ -127,45 +124,3 @@ def test_time_buckets_are_in_order_and_wide():
 def test_a_mistake_in_the_metrics_harms_nobody(metrics, monkeypatch):
     monkeypatch.setattr(metrics, "_record_scheduler", lambda stats: 1 / 0)
     metrics.record(SchedulerStats(), IterationStats())
-
-
-def test_metrics_as_objects(metrics):
-    metrics.record(SchedulerStats(3, 2), IterationStats(10, 4, [0.5], [0.1, 0.3]))
-    by_name = {metric.name: metric for metric in read_metrics(metrics.registry)}
-    labels = dict(LABELS)
-    assert by_name["octavo:num_requests_running"] == Gauge("octavo:num_requests_running", labels, 3)
-    assert by_name["octavo:generation_tokens"] == Counter("octavo:generation_tokens", labels, 4)
-    latency = by_name["octavo:inter_token_latency_seconds"]
-    assert isinstance(latency, ReadHistogram)
-    assert latency.count == 2
-    assert latency.sum == pytest.approx(0.4)
-    assert latency.buckets["+Inf"] == 2
-
-
-def test_the_log_line_tells_rates_and_is_silent_when_idle(metrics, monkeypatch, caplog):
-    class Clock:
-        now = 0.0
-
-        def monotonic(self):
-            return self.now
-
-    clock = Clock()
-    monkeypatch.setattr("octavo.engine.stat_log.time", clock)
-    caplog.set_level(logging.INFO, logger="octavo")
-    log = StatLog(metrics)
-    metrics.record(
-        SchedulerStats(3, 2, 0.25, prefix_cache=PrefixCacheStats(1, 32, 16)),
-        IterationStats(100, 50),
-    )
-    clock.now = 9.0
-    log.log_if_due()
-    assert not caplog.records
-    clock.now = 10.0
-    log.log_if_due()
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert "prompt 10.0 tok/s, generation 5.0 tok/s, running 3, waiting 2, KV cache 25.0%" in line
-    assert "50%" in line
-    metrics.record(SchedulerStats(), IterationStats())
-    for _ in range(3):
-        log.log()
-    assert len(caplog.records) == 2, "one more line says that it is idle now, then silence"

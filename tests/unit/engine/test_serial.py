@@ -61,7 +61,7 @@ OUTPUTS = EngineCoreOutputs(
         (MessageType.FINISH, [FinishRequest("a", FinishReason.STOP, 3)]),
         (MessageType.UTILITY, UtilityCall(1, "reset_prefix_cache", [1, "x", None])),
         (MessageType.SHUTDOWN, None),
-        (MessageType.READY, EngineFacts(10, 16, 4096, 512)),
+        (MessageType.READY, EngineFacts(10, 16, 4096, 512, 16)),
         (MessageType.DEAD, Failure("RuntimeError", "boom")),
         (MessageType.OUTPUTS, OUTPUTS),
     ],

@@ -1,4 +1,4 @@
-"""TokenHistory and HostHistory: tokens on the device and what the host reads of them."""
+"""TokenHistory: tokens by position on the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from octavo.sampling.history import TokenHistory
-from octavo.sampling.host_history import HostHistory
 from octavo.sampling.row_filters import RowSubset, filter_rows
 from octavo.sampling.staging import Staging
 from octavo.types.sampling_params import SamplingParams
@@ -70,22 +69,3 @@ def test_tokens_before_a_row_include_drafts(history) -> None:
     subset = _subset(table, rows.slots_cpu)
     assert table.before(rows, subset, subset.table_rows, 1)[0].tolist() == [2, 60, 61]
     assert table.before(rows, subset, subset.table_rows, 2)[0].tolist() == [1, 2, 60]
-
-
-def test_host_reads_only_what_is_new(history, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, staging = history
-    host = HostHistory(table)
-    host.keep(0, _new([1, 2], [3]))
-    host.keep(1, _new([1], []))
-    staging.flush()
-    rows = make_rows([1, 0], [1, 3])
-    assert host.read(rows, _subset(table, [1, 0])) == [[], [3]]
-    table.commit(rows, _subset(table, [1, 0]), torch.tensor([7, 4]))
-    rows = make_rows([0], [4])
-    table.commit(rows, _subset(table, [0]), torch.tensor([5]))
-    table.tokens[:, 0] = -1  # prompts and known outputs are not read again
-    rows = make_rows([0, 1], [5, 2])
-    assert host.read(rows, _subset(table, [0, 1])) == [[3, 4, 5], [7]]
-    outputs = host.read(rows, _subset(table, [0, 1]))
-    outputs[0].clear()
-    assert host.read(rows, _subset(table, [0, 1])) == [[3, 4, 5], [7]]

@@ -7,8 +7,7 @@ import torch
 
 from octavo.kernels.reference import sampling as kernels
 from octavo.sampling import logprobs
-from octavo.sampling.logprob_tensors import LOGPROB_FLOOR, LogprobTensors
-from octavo.sampling.logprobs import gather_logprobs, prompt_logprobs
+from octavo.sampling.logprobs import prompt_logprobs
 
 VOCAB = 50
 
@@ -45,41 +44,3 @@ def test_prompt_logprobs_of_any_number(asked: int, length: int) -> None:
 def test_no_prompt_positions() -> None:
     empty = torch.empty(0, 4)
     assert prompt_logprobs(kernels, empty, torch.empty(0).long(), 2, lambda x: x) is None
-
-
-def test_rows_ask_for_different_numbers() -> None:
-    torch.manual_seed(1)
-    logits, tokens = torch.randn(70, VOCAB), torch.randint(0, VOCAB, (70,))
-    numbers = [row % 4 for row in range(70)]
-    rows = [2 * row for row in range(70)]
-    joined = LogprobTensors.join(gather_logprobs(kernels, logits, tokens, rows, numbers))
-    lists = joined.to_lists()
-    assert {row: len(entry.token_ids) - 1 for row, entry in lists.items()} == dict(
-        zip(rows, numbers, strict=True)
-    )
-    assert [entry.token_ids[0] for entry in lists.values()] == tokens.tolist()
-    best = logits.log_softmax(-1).topk(3).indices
-    for i, entry in enumerate(lists.values()):
-        assert entry.token_ids[1:] == best[i, : numbers[i]].tolist()
-
-
-@pytest.mark.parametrize("normalize", [True, False])
-def test_masked_tokens_show_the_floor(normalize: bool) -> None:
-    logits = torch.tensor([[0.0, -torch.inf, -1e6], [torch.nan, 1.0, 2.0]])
-    parts = gather_logprobs(
-        kernels, logits, torch.tensor([1, 0]), [0, 1], [3, 3], normalize=normalize
-    )
-    lists = LogprobTensors.join(parts).to_lists()
-    assert lists[0].token_ids == [1, 0, 2, 1]
-    assert lists[0].logprobs == [LOGPROB_FLOOR, 0.0, LOGPROB_FLOOR, LOGPROB_FLOOR]
-    assert lists[0].rank == 3
-    assert lists[1].logprobs[0] == LOGPROB_FLOOR
-
-
-def test_map_moves_every_tensor() -> None:
-    part = gather_logprobs(kernels, torch.randn(2, VOCAB), torch.tensor([0, 1]), [4, 9], [1, 2])[0]
-    moved = []
-    copy = part.map(lambda tensor: (moved.append(tensor), tensor.clone())[1])
-    assert len(moved) == 3
-    assert copy.to_lists() == part.to_lists()
-    assert list(copy.to_lists()) == [4, 9]

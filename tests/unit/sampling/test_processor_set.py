@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from octavo.sampling.processors import LogitsProcessor
@@ -136,7 +135,7 @@ def test_refused_parameters_end_the_request() -> None:
     assert plugin.amounts == {}
 
 
-def test_remove_is_told_to_users_only_and_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+def test_remove_is_told_to_users_only_and_may_fail() -> None:
     driver, plugin = _driver(Recorder)
     driver.add(0, Sequence(_params(1.0), [7, 7], 0))
     driver.add(1, Sequence(_params(), [7, 7], 0))

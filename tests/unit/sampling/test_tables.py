@@ -1,12 +1,10 @@
-"""Tables with rows for some slots, row filters, staging."""
+"""Tables with rows for the slots that need one."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
-from octavo.sampling.row_filters import filter_rows
 from octavo.sampling.staging import Staging
 from octavo.sampling.tables import FixedTable, PaddedTable, SlotRows
 from support.sampling_requests import CPU
@@ -81,39 +79,3 @@ def test_a_write_is_left_out_when_the_row_is_given_back() -> None:
     table.write(0, [3])
     staging.flush()
     assert table.data[rows.rows[0]].tolist() == [3]
-
-
-def test_staging_keeps_order_and_bits() -> None:
-    staging = Staging(CPU)
-    got = []
-    staging.put([1, -2], lambda part: got.append(part.tolist()))
-    staging.put(np.array([0.5, -1.5], np.float32), lambda p: got.append(p.view(torch.float32)))
-    staging.put([], lambda part: got.append(part.numel()))
-    staging.put(np.array([[7, 8], [9, 10]], np.int32), lambda part: got.append(part.tolist()))
-    assert got == []
-    staging.flush()
-    assert got[0] == [1, -2]
-    assert got[1].tolist() == [0.5, -1.5]
-    assert got[2:] == [0, [7, 8, 9, 10]]
-    staging.flush()
-    assert len(got) == 4
-
-
-def test_staging_refuses_what_needs_more_bits() -> None:
-    staging = Staging(CPU)
-    with pytest.raises(OverflowError):
-        staging.put([1 << 31], lambda part: None)
-
-
-def test_filter_rows() -> None:
-    slots = [4, 2, 9, 2]
-    some, every, none, other = filter_rows(slots, [{2: 5}, {4: 0, 2: 1, 9: 2}, {}, {7: 1}], CPU)
-    assert some.rows == [1, 3]
-    assert some.index.tolist() == [1, 3]
-    assert some.table_rows.tolist() == [5, 5]
-    assert some.take(torch.tensor([10, 11, 12, 13])).tolist() == [11, 13]
-    assert every.index is None
-    assert every.table_rows.tolist() == [0, 1, 2, 1]
-    assert none is None
-    assert other is None
-    assert filter_rows([], [{1: 1}], CPU) == [None]

@@ -31,7 +31,9 @@ def test_depth_is_the_longest_end_that_begins_a_stop(stops, text):
     while position < len(text):
         state, position, _ = automaton.scan(state, text, position)
     begun = [
-        size for size in range(len(text) + 1) if any(s.startswith(text[len(text) - size :]) for s in stops)
+        size
+        for size in range(len(text) + 1)
+        if any(s.startswith(text[len(text) - size :]) for s in stops)
     ]
     assert automaton.depth[state] == max(begun)
 

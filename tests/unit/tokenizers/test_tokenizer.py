@@ -4,6 +4,11 @@ import json
 import threading
 
 import pytest
+from tokenizers import processors
+
+from octavo.checkpoints.locate import find_model
+from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from octavo.types.errors import CheckpointError, RequestError
 from support.tiny_tokenizer import (
     CONFIG,
     SPECIALS,
@@ -13,11 +18,6 @@ from support.tiny_tokenizer import (
     byte_level_backend,
     save_tokenizer,
 )
-from tokenizers import processors
-
-from octavo.checkpoints.locate import find_model
-from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
-from octavo.types.errors import CheckpointError, RequestError
 
 TEXT = "the quick 你好 👩‍👩‍👧 1234 <|im_end|> é"
 
@@ -57,7 +57,10 @@ def test_token_bytes_join_to_the_text(tokenizer):
     assert text == " " * tokenizer.strips_leading_space + TEXT.replace(
         "<|im_end|> ", "<|im_end|>" + " " * (1 + tokenizer.strips_leading_space)
     )
-    assert tokenizer.token_bytes(10**6) == tokenizer.token_bytes(-1) == b""
+    for token_id in (10**6, -1, 1 << 40):
+        assert tokenizer.token_bytes(token_id) == b""
+        assert tokenizer.decode([token_id, ids[0]]) == tokenizer.decode(ids[:1])
+        assert tokenizer.convert_ids_to_tokens([token_id]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +97,31 @@ def test_tokens_that_only_tokenizer_config_declares(tmp_path):
     tokenizer = folder_tokenizer(tmp_path, added_tokens_decoder=declared)
     assert tokenizer.encode("a<tool>b")[1] == 400
     assert 400 not in tokenizer.all_special_ids
-    declared = {"7": {"content": "<tool>"}}
-    with pytest.raises(CheckpointError, match="files are of two models"):
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"7": {"content": "<tool>"}}, "files are of two models"),
+        ({"x": {"content": "<tool>"}}, "has the entry 'x'"),
+        ({"400": {}}, "has the entry '400'"),
+    ],
+)
+def test_declared_tokens_that_do_not_fit(tmp_path, declared, message):
+    with pytest.raises(CheckpointError, match=message):
         folder_tokenizer(tmp_path, added_tokens_decoder=declared)
+
+
+def test_further_special_tokens(tmp_path):
+    tokens = byte_level_backend()
+    first, second = (tokens.id_to_token(token_id) for token_id in (300, 301))
+    tokenizer = folder_tokenizer(
+        tmp_path,
+        additional_special_tokens=[first, "never"],
+        extra_special_tokens={"image": {"content": second}},
+    )
+    assert tokenizer.all_special_ids == frozenset([*range(len(SPECIALS)), 300, 301])
+    assert tokenizer.vocab_size == 400
 
 
 def test_named_token_becomes_special():
@@ -135,7 +160,7 @@ def test_broken_and_missing_files(tmp_path):
     with pytest.raises(CheckpointError, match="can't be read"):
         load_tokenizer(find_model(str(tmp_path)))
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="no tokenizer.json"):
+    with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):
         load_tokenizer(find_model(str(tmp_path)))
     (tmp_path / "tokenizer.model").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"tokenizer\.model and no tokenizer\.json; make one"):

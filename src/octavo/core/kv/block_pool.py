@@ -59,8 +59,8 @@ class BlockPool:
                 self.num_free -= 1
             self.ref_counts[block] += 1
 
-    def free(self, blocks: Iterable[int]) -> int:
-        """Take a holder away from each block; returns how many became free.
+    def free(self, blocks: Iterable[int]) -> None:
+        """Take a holder away from each block.
 
         Give a sequence's blocks tail first: a prefix is useful without what follows it, not the
         other way round, so the tail should be reused first.
@@ -74,9 +74,7 @@ class BlockPool:
                 (unhashed if hashes[block] is UNNAMED else hashed).append(block)
         self._free.add_unhashed(unhashed)
         self._free.add_hashed(hashed)
-        num_freed = len(unhashed) + len(hashed)
-        self.num_free += num_freed
-        return num_freed
+        self.num_free += len(unhashed) + len(hashed)
 
     def name(self, group: int, block_hashes: list[bytes], blocks: list[int]) -> None:
         """Make held blocks findable, except those whose content another block has already.

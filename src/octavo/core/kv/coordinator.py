@@ -114,9 +114,9 @@ class KVCacheCoordinator(abc.ABC):
     def release_outside(self, tables: BlockTables, num_computed_tokens: int) -> int:
         """Give up blocks that no token from `num_computed_tokens` on attends to.
 
-        Returns how many became free.
+        Returns their number; those that others hold, too, did not become free.
         """
-        freed = 0
+        num_released = 0
         for group, table in zip(self._groups, tables, strict=True):
             outside = []
             index = min(group.first_needed(num_computed_tokens), len(table)) - 1
@@ -124,8 +124,9 @@ class KVCacheCoordinator(abc.ABC):
                 outside.append(table[index])
                 table[index] = NULL_BLOCK
                 index -= 1
-            freed += self._pool.free(outside)
-        return freed
+            self._pool.free(outside)
+            num_released += len(outside)
+        return num_released
 
     def name_blocks(self, tables: BlockTables, hashes: list[bytes], start: int, end: int) -> None:
         """Enter blocks into the prefix cache: hash blocks `start`..`end` have been completed."""

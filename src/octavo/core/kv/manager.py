@@ -91,7 +91,7 @@ class KVCacheManager:
         return grown
 
     def release_outside(self, sequence: KVSequence) -> int:
-        """Give up blocks that left every window; returns how many became free.
+        """Give up blocks that no later token attends to; returns their number.
 
         With drafts in flight `num_computed_tokens` may turn out too high; the tokens known for
         certain are where the next row starts at the earliest.

@@ -28,7 +28,7 @@ async function send(text) {
   running = new AbortController();
   showRunning(true);
   const state = { text: "", tokens: 0, start: performance.now(), first: 0, finish: "" };
-  const draw = drawSoon(answer.text, state);
+  const draw = drawSoon(answer, state);
   try {
     const system = find("system").value.trim();
     const messages = system ? [{ role: "system", content: system }, ...turns] : turns;
@@ -48,7 +48,6 @@ async function send(text) {
     if (state.finish === "error" && !message.value) message.value = text; // to try again
     fit();
   }
-  answer.meta.textContent = summary(state);
   running = null;
   showRunning(false);
   find("status").textContent = state.finish === "stopped" ? "Stopped." : "";
@@ -95,12 +94,13 @@ function summary(state) {
 }
 
 // Redrawing once per frame keeps long answers cheap however fast tokens come.
-function drawSoon(target, state) {
+function drawSoon(turn, state) {
   let frame = 0;
   const draw = () => {
     frame = 0;
     const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    target.replaceChildren(renderMarkdown(state.text));
+    turn.text.replaceChildren(renderMarkdown(state.text));
+    turn.meta.textContent = summary(state);
     if (follow) log.scrollTop = log.scrollHeight;
   };
   return (now = false) => {
@@ -174,6 +174,7 @@ async function loadModels() {
 function showSettings(on) {
   find("settings").hidden = !on;
   find("toggle-settings").setAttribute("aria-expanded", String(on));
+  find("toggle-settings").textContent = on ? "Close" : "Settings";
 }
 
 find("composer").addEventListener("submit", (event) => {
@@ -184,6 +185,7 @@ find("composer").addEventListener("submit", (event) => {
   fit();
   send(text);
 });
+find("settings-form").addEventListener("submit", (event) => event.preventDefault());
 message.addEventListener("input", fit);
 message.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

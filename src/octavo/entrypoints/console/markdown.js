@@ -2,8 +2,8 @@
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
-const BULLET = /^\s*[-*+]\s+(.*)$/;
-const NUMBER = /^\s*\d{1,9}[.)]\s+(.*)$/;
+const BULLET = /^\s*[-*+](?:\s+(.*))?$/;
+const NUMBER = /^\s*\d{1,9}[.)](?:\s+(.*))?$/;
 const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=\S)([^*\n]*?[^\s*])\*(?!\*)/g;
 
 export function renderMarkdown(text) {
@@ -55,7 +55,7 @@ function list(parent, lines, at, tag, pattern) {
   const items = element(tag);
   if (tag === "ol") items.start = parseInt(lines[at], 10) || 1;
   while (at < lines.length && pattern.test(lines[at])) {
-    let text = lines[at].match(pattern)[1];
+    let text = lines[at].match(pattern)[1] ?? "";
     at += 1;
     while (at < lines.length && /^\s{2,}\S/.test(lines[at]) && !startsBlock(lines[at])) {
       text += `\n${lines[at].trim()}`;

@@ -11,7 +11,11 @@ export async function* chatStream(body, { apiKey, signal }) {
   const response = await fetch("v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...authorization(apiKey) },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify({
+      ...body,
+      stream: true,
+      stream_options: { include_usage: true, continuous_usage_stats: true },
+    }),
     signal,
   });
   if (!response.ok) throw await errorOf(response);

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from support.attention_steps import make_setup, make_step
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.attention.backends.torch_sdpa import TorchSDPA
 from octavo.attention.interface import AttentionParams
 from octavo.kernels.reference.attention import paged_attention
+from support.attention_steps import make_setup, make_step
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 

@@ -1,0 +1,1 @@
+"""Measurements: a running server under load, and the engine offline."""

@@ -1,0 +1,153 @@
+"""Compile every Triton kernel for sm_90a without a GPU and print what came out, a line per kernel.
+
+Run as a program, for it replaces Triton's driver. The kernels' own wrappers are called on CPU
+tensors, so the variants are those a GPU would get; launches end when the code is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.paged_decode import build_decode_map, decode_config, paged_decode
+from octavo.kernels.paged_prefill import build_prefill_map, paged_prefill, prefill_config
+from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
+from octavo.kernels.stream_gemm_table import measured_configs
+
+BF16 = torch.bfloat16
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+INSTRUCTIONS = ("HGMMA", "HMMA", "LDGSTS", "LDL", "STL", "UBLKPF", "ACQBULK")
+
+
+class _NoDevice:
+    """The part of a Triton driver that compiling needs."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def _report(name: str, kernel) -> dict:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [TOOLS / "cuobjdump", "--dump-resource-usage", "--dump-sass", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    assert found is not None
+    return {
+        "kernel": name,
+        "registers": int(found[1]),
+        "stack": int(found[2]),
+        "shared": kernel.metadata.shared,
+        "target": re.search(r"\.target (\w+)", kernel.asm["ptx"])[1],
+        **{op: len(re.findall(rf"\b{op}", text)) for op in INSTRUCTIONS},
+    }
+
+
+def _zeros(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _small_kernels() -> None:
+    x, weight = _zeros(4, 4096), _zeros(4096)
+    norm.rms_norm(x, weight, 1e-6, pdl=True)
+    norm.fused_add_rms_norm(x, _zeros(4, 4096), weight, 1e-6, pdl=True)
+    activation.silu_and_mul(_zeros(4, 24576), pdl=True)
+    embedding.embedding(_zeros(4, dtype=torch.int32), _zeros(8, 4096), pdl=True)
+    kv = _zeros(4, 2, 2, 8, 16, 128)[:, 1]
+    for tokens in (4, 300):
+        at = _zeros(tokens, dtype=torch.int64)
+        rest = (1e-6, _zeros(8, 128, dtype=torch.float32), at, at, kv, 128, True)
+        qkv = _zeros(tokens, 6144)
+        rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=True)
+    logits = _zeros(4, 151936, dtype=torch.float32)
+    sample.greedy(logits)
+    keys = sample.row_keys(*_zeros(3, 4, dtype=torch.int32))
+    sample.sample(logits, None, keys)
+    ints, longs = _zeros(5, dtype=torch.int32), _zeros(4, dtype=torch.int64)
+    inputs.staged_write(ints, ints, ints)
+    inputs.token_inputs(ints, ints, ints, longs, ints, ints)
+    table = _zeros(5, 64, dtype=torch.int32)
+    inputs.slot_mapping(longs, ints[:4], longs, table, 16)
+    inputs.build_decode_inputs(longs, ints, ints, table, 16)
+
+
+def _attention_kernels() -> None:
+    start_loc, seq_lens = _zeros(5, dtype=torch.int32), _zeros(4, dtype=torch.int32)
+    rows = (start_loc, seq_lens, _zeros(4, dtype=torch.int64), _zeros(4, 64, dtype=torch.int32))
+    for num_heads, num_kv_heads, head_size, query_len in [
+        (32, 8, 128, 1),
+        (16, 8, 128, 1),
+        (32, 8, 128, 4),
+        (32, 8, 64, 16),
+        (8, 1, 256, 2),
+    ]:
+        kv = _zeros(4, 2, 2, num_kv_heads, 16, head_size)[:, 1]
+        q = _zeros(4, num_heads, head_size)
+        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "pdl": True}
+        decode_map = build_decode_map(
+            start_loc,
+            seq_lens,
+            head_size=head_size,
+            max_query_len=query_len,
+            window=0,
+            config=decode_config(head_size, 2),
+            **heads,
+        )
+        paged_decode(q, kv, q.clone(), *rows, decode_map, scale=1.0, pdl=True)
+        prefill_map = build_prefill_map(
+            start_loc,
+            num_tokens=4,
+            min_query_len=2,
+            config=prefill_config(head_size, 2),
+            **heads,
+        )
+        paged_prefill(q, kv, q.clone(), *rows, prefill_map, scale=1.0, pdl=True)
+
+
+def _gemm_kernels() -> None:
+    arrivals = _zeros(MAX_TILES, dtype=torch.int32)
+    shapes: dict[GemvConfig | GemmConfig, tuple[int, int, int]] = {}
+    for num_rows, num_out, inner, config in measured_configs():
+        shapes.setdefault(config, (num_rows, num_out, inner))
+    for config, (num_rows, _, inner) in shapes.items():
+        weight = _zeros(256, inner)
+        stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=True)
+
+
+def main() -> None:
+    driver.set_active(_NoDevice())
+    run = JITFunction.run
+    seen: list[tuple[str, object]] = []
+
+    def compile_only(self, *args, grid, warmup, **kwargs):
+        seen.append((self.__name__, run(self, *args, grid=grid, warmup=True, **kwargs)))
+
+    JITFunction.run = compile_only
+    for part in (_small_kernels, _attention_kernels, _gemm_kernels):
+        part()
+    reported = set()
+    for name, kernel in seen:
+        if kernel.hash not in reported:
+            reported.add(kernel.hash)
+            print(json.dumps(_report(name, kernel)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

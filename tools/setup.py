@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--venv", default=".venv")
     parser.add_argument("--with", dest="extras", action="append", default=[])
     args = parser.parse_args()
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 (an older python3 may run this script)
         sys.exit(f"octavo needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     folder = ROOT / args.venv
     python = str(folder / "bin" / "python")

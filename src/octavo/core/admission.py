@@ -66,10 +66,13 @@ class KVBlocks:
 
     A request is admitted when the blocks for all its known tokens can be set aside (fewer are
     allocated at first: blocks are allocated as chunks are computed), so that a prefill does not
-    run out of blocks half-way. (It can with sliding windows, if the window moved past blocks that
-    others hold by a prefix hit: then it waits for them.) One block per group and running request is left over then, or
+    run out of blocks half-way. One block per group and running request must be left over, or
     the newcomer would be preempted as soon as the others grow. Set-aside ("reserved") blocks are
     a number only; the invariant is: reserved blocks <= free blocks.
+
+    With sliding windows a prefill can run out after all, if its window moves past blocks that
+    requests admitted later found in the prefix cache and hold; then it waits for free ones. The
+    request admitted last never does, so there is no deadlock.
     """
 
     def __init__(

@@ -203,10 +203,7 @@ class Scheduler:
         if self._num_preemptions == num_preemptions:
             self._admit_waiting(step)
         self._extend_long_prefill(step)
-        if not step.requests and not self._in_flight and self._running:
-            # Prefills wait for each other's blocks. The next call finds some.
-            self._preempt(self._waiting.choose_victim(self._running) or self._running[-1], step)
-        return self._launch(step)
+        return self._launch(step) if step.requests else SchedulerOutput(step.step_id)
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, result: ModelRunnerOutput
@@ -465,8 +462,6 @@ class Scheduler:
             self._prefix_stats.hits += num_cached_tokens
 
     def _launch(self, step: Step) -> SchedulerOutput:
-        if not step.requests:
-            return SchedulerOutput(step.step_id)
         self._next_step_id += 1
         self._in_flight.append(step)
         output = step.to_output(self._slots.take_freed(), self._blocks.take_new_blocks())

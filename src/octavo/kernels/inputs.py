@@ -39,6 +39,7 @@ def _token_inputs_kernel(
     seq_lens_ptr,
     num_tokens,
     num_rows,
+    padding_slot,
     BLOCK: tl.constexpr,
 ):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -57,7 +58,8 @@ def _token_inputs_kernel(
     host_id = tl.load(host_ids_ptr + at, mask=is_token, other=0)
     last = tl.load(last_token_ptr + slot, mask=is_token, other=0)
     tl.store(input_ids_ptr + at, tl.where(host_id < 0, last, host_id), mask=is_token)
-    tl.store(positions_ptr + at, (computed + at - begin).to(tl.int64), mask=is_token)
+    position = tl.where(slot == padding_slot, 0, computed + at - begin)
+    tl.store(positions_ptr + at, position.to(tl.int64), mask=is_token)
 
 
 def token_inputs(
@@ -85,6 +87,7 @@ def token_inputs(
         seq_lens,
         num_tokens,
         num_rows,
+        num_computed.shape[0] - 1,
         BLOCK=_BLOCK,
         num_warps=4,
     )

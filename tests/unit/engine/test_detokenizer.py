@@ -176,6 +176,14 @@ def test_stop_string_that_only_the_end_reveals():
     assert ("".join(deltas), stop, detokenizer.num_output_tokens) == ("a", None, 2)
 
 
+def test_stop_token_does_not_count_for_text_before_it():
+    tokenizer = byte_fallback()
+    ids = [tokenizer.backend.token_to_id(token) for token in ("a", "<0x0A>", "b")]
+    for min_tokens, text in ((1, "a"), (2, "a\n")):
+        params = {"stop": "\n", "min_tokens": min_tokens, "stop_terminated": True}
+        assert "".join(run(ids, tokenizer=tokenizer, **params)[0]) == text
+
+
 @pytest.mark.parametrize(("include", "text"), [(False, "ab"), (True, "abX")])
 def test_text_of_a_stop_token(include, text):
     ids = letters("abX")

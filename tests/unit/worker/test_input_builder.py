@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from octavo.kernels.input_kernels import reference_input_kernels
 from octavo.platforms.cpu import CpuPlatform
 from octavo.types.kv_spec import FullAttentionSpec, KVCacheConfig, KVCacheGroup
@@ -75,10 +76,9 @@ def start_two(rig):
     """Slot 2 with a 20-token prompt of which 16 are cached, slot 0 with one of 3."""
     rig.add(2, list(range(100, 120)), 16, [5, 7])
     rig.add(0, [11, 12, 13], 0, [9])
-    batch = rig.build(
+    return rig.build(
         slots=[2, 0], num_computed_tokens=[16, 0], num_scheduled_tokens=[4, 3], num_decode_rows=0
     )
-    return batch
 
 
 def test_prefill_rows_take_their_tokens_from_the_host(rig):
@@ -93,7 +93,7 @@ def test_prefill_rows_take_their_tokens_from_the_host(rig):
 
 def test_decode_rows_follow_from_the_device_alone(rig):
     rig.commit(start_two(rig), [55, 66])
-    work = dict(slots=[2, 0], num_scheduled_tokens=[1, 1], num_decode_rows=2)
+    work = {"slots": [2, 0], "num_scheduled_tokens": [1, 1], "num_decode_rows": 2}
     first = rig.build(num_computed_tokens=[20, 3], **work)
     assert first.input_ids.tolist() == [55, 66]
     assert first.positions.tolist() == [20, 3]
@@ -139,6 +139,7 @@ def test_padding_touches_nothing(rig):
     assert batch.slots.tolist() == [2] + [NUM_SLOTS] * 7
     assert batch.query_start_loc.tolist() == [0] + [1] * 8
     assert batch.seq_lens.tolist() == [21] + [0] * 7
+    assert batch.positions.tolist() == [20] + [0] * 7
     assert batch.slot_mappings[0][0] == 7 * BLOCK + 4
     assert (batch.slot_mappings[0][1:] < 0).all()
     rig.commit(batch, list(range(8)))

@@ -21,8 +21,10 @@ def token_inputs(
     """What each token of a step is and where it stands.
 
     host_ids[T] int32: the token where the host knows it, -1 where it is the slot's last sampled
-    one; token_row[T]; query_start_loc[R+1]; slots[R] int64; last_token, num_computed [num_slots + 1].
-    Returns input_ids[T] int32, positions[T] int64, seq_lens[R] int32.
+    one; token_row[T]; query_start_loc[R + 1]; slots[R] int64; last_token[num_slots + 1];
+    num_computed[num_slots + 1].
+    Returns input_ids[T] int32, positions[T] int64, seq_lens[R] int32. The last slot is the padding
+    one: its tokens stand at position 0, so that no table indexed by position is left.
     """
     row = token_row.long()
     computed = num_computed[slots]
@@ -30,6 +32,7 @@ def token_inputs(
     seq_lens = computed + query_start_loc[1:] - starts
     offsets = torch.arange(token_row.shape[0], dtype=torch.int32, device=token_row.device)
     positions = (computed - starts)[row] + offsets
+    positions = torch.where(slots[row] == num_computed.shape[0] - 1, 0, positions)
     ids = torch.where(host_ids < 0, last_token[slots][row], host_ids)
     return ids, positions.long(), seq_lens
 

@@ -28,7 +28,7 @@ from octavo.worker.block_tables import BlockTables
 from octavo.worker.device_state import DeviceState
 from octavo.worker.device_step import DeviceStep
 from octavo.worker.gpu_model_runner import GPUModelRunner
-from octavo.worker.graphs import CudaGraphRunner, EagerRunner
+from octavo.worker.graphs import CudaGraphRunner, EagerRunner, GraphSizes
 from octavo.worker.heads.generation import GenerationHead
 from octavo.worker.heads.prompt_logprobs import PromptLogprobs
 from octavo.worker.input_batch import InputBuffers
@@ -36,6 +36,12 @@ from octavo.worker.input_builder import InputBuilder
 from octavo.worker.kv_cache import TORCH_DTYPES, allocate_kv_cache
 from octavo.worker.parts import GraphRunner, StepHook
 from octavo.worker.request_table import RequestTable
+
+# Rows of the plain decode graphs that most traffic begins with.
+GRAPHS_AT_START = (1, 8, 32, 64, 128, 256)
+# Shapes of mixed steps worth a graph: above, the device takes longer than launching does.
+MIXED_GRAPH_ROWS = (16, 64, 256)
+MIXED_GRAPH_TOKENS = (32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +142,16 @@ def build_runner(
 def _graph_runner(
     config: OctavoConfig, step: DeviceStep, limits: Limits, platform: Platform
 ) -> GraphRunner:
-    sizes = config.compilation.cudagraph_capture_sizes
-    if not sizes:
+    decode_rows = config.compilation.cudagraph_capture_sizes
+    if not decode_rows:
         return EagerRunner(step)
-    return CudaGraphRunner(
-        step, list(sizes), _sizes_at_start(sizes), limits.max_model_len, platform
+    sizes = GraphSizes(
+        decode_rows=decode_rows,
+        mixed_rows=[rows for rows in MIXED_GRAPH_ROWS if rows <= limits.max_rows],
+        mixed_tokens=[tokens for tokens in MIXED_GRAPH_TOKENS if tokens <= limits.max_tokens],
+        at_start=[rows for rows in GRAPHS_AT_START if rows in decode_rows],
     )
-
-
-def _sizes_at_start(sizes: Sequence[int]) -> list[int]:
-    """A few sizes that most traffic begins with; the others are captured when they are met."""
-    return [size for size in (1, 8, 32, 64, 128, 256) if size in sizes]
+    return CudaGraphRunner(step, sizes, limits.max_model_len, platform)
 
 
 def _attention_groups(

@@ -12,7 +12,7 @@ from octavo.worker.input_batch import InputBatch
 from octavo.worker.input_builder import InputBuilder
 from octavo.worker.parts import Head, StepHook
 from octavo.worker.request_table import RequestTable
-from octavo.worker.step import StepPlan, StepResult
+from octavo.worker.step import StepPlan, StepResult, StepShape
 
 
 class DeviceStep:
@@ -34,11 +34,9 @@ class DeviceStep:
         self._table = table
         self._hooks = hooks
 
-    def forward(
-        self, plan: StepPlan, num_rows: int, num_tokens: int, num_samples: int
-    ) -> tuple[InputBatch, torch.Tensor]:
-        """The step's tensors, padded to the given counts, and hidden states [T, H]."""
-        batch = self.inputs.tensors(plan, num_rows, num_tokens, num_samples)
+    def forward(self, plan: StepPlan, shape: StepShape) -> tuple[InputBatch, torch.Tensor]:
+        """The step's tensors, padded to `shape`, and hidden states [T, H]."""
+        batch = self.inputs.tensors(plan, shape)
         context = self._attention.context(batch)
         for hook in self._hooks:
             hook.before_forward(batch)

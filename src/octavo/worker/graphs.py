@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ from octavo.platforms.interface import Platform
 from octavo.utils.logging import get_logger
 from octavo.worker.device_step import DeviceStep
 from octavo.worker.input_batch import InputBatch
-from octavo.worker.step import StepPlan, StepResult
+from octavo.worker.step import StepPlan, StepResult, StepShape
 
 logger = get_logger(__name__)
 
@@ -25,14 +26,31 @@ class EagerRunner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
-        self._step.inputs.upload(plan, plan.num_rows)
-        batch, hidden = self._step.forward(
-            plan, plan.num_rows, plan.num_tokens, len(plan.sample_rows)
-        )
-        return self._step.finish(batch, hidden)
+        self._step.inputs.upload(plan, plan.shape)
+        return self._step.finish(*self._step.forward(plan, plan.shape))
 
     def capture(self) -> None:
         """Nothing to prepare."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """For which shapes graphs are kept; a step is padded to the next. All lists ascend."""
+
+    decode_rows: Sequence[int]  # steps of one token per row
+    mixed_rows: Sequence[int]  # other steps: rows,
+    mixed_tokens: Sequence[int]  # and tokens
+    at_start: Sequence[int]  # of decode_rows: captured before the first request
+
+    def decode(self, num_rows: int) -> int | None:
+        """Rows of the graph for a plain decode step."""
+        return _at_least(self.decode_rows, num_rows)
+
+    def mixed(self, num_rows: int, num_tokens: int) -> tuple[int, int] | None:
+        """(rows, tokens) of the graph for another step; one row is for padding tokens."""
+        rows = _at_least(self.mixed_rows, num_rows + 1)
+        tokens = _at_least(self.mixed_tokens, max(num_tokens, 2 * (rows or 0)))
+        return None if rows is None or tokens is None else (rows, tokens)
 
 
 @dataclass(slots=True)
@@ -46,67 +64,87 @@ class _Captured:
 
 
 class CudaGraphRunner:
-    """Replays plain decode steps of up to the largest size; runs the others eagerly.
+    """Replays a captured graph where the step's shape has one; runs the others eagerly.
 
-    A graph holds the whole device part of a step. When some row's sampling needs the host
-    (`Head.device_only`), a second graph without the head is used. The sizes `at_start` are captured
-    before the first request, others when they are first met, between two steps.
+    The graph of a plain decode step holds everything from the input tensors to the committed
+    tokens, unless some row's sampling needs the host (`Head.device_only`); other graphs end with
+    the hidden states. A graph is captured when its shape is first met, between two steps.
     """
 
     def __init__(
-        self, step: DeviceStep, sizes: list[int], at_start: list[int], max_seq_len: int,
-        platform: Platform,
-    ) -> None:  # fmt: skip
+        self, step: DeviceStep, sizes: GraphSizes, max_seq_len: int, platform: Platform
+    ) -> None:
         self._step = step
         self._eager = EagerRunner(step)
-        self._sizes = sorted(sizes)
-        self._at_start = at_start
+        self._sizes = sizes
         self._max_seq_len = max_seq_len
         self._platform = platform
         self._pool = torch.cuda.graph_pool_handle()
-        self._captured: dict[tuple[int, bool], _Captured] = {}
+        self._captured: dict[tuple[StepShape, bool], _Captured] = {}
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
-        if not plan.plain_decode or plan.num_rows > self._sizes[-1]:
+        shape = self._shape(plan)
+        if shape is None:
             return self._eager.run(plan)
-        size = self._sizes[bisect.bisect_left(self._sizes, plan.num_rows)]
-        merged = self._step.head.device_only(plan)
-        captured = self._captured.get((size, merged))
-        if captured is None:
-            captured = self._capture(size, merged)
+        merged = plan.plain_decode and self._step.head.device_only(plan)
+        captured = self._captured.get((shape, merged)) or self._capture(shape, merged)
         # The results of the step before are still being copied from the tensors a replay writes.
         self._platform.wait_for_copies()
-        self._step.inputs.upload(plan, size)
+        self._step.inputs.upload(plan, shape)
         captured.graph.replay()
         if captured.result is not None:
             return captured.result
-        return self._step.finish(replace(captured.batch, plan=plan), captured.hidden)
+        return self._step.finish(_real_samples(captured.batch, plan), captured.hidden)
 
     def capture(self) -> None:
         """Capture the sizes wanted at start, largest first so that the pool fits all."""
         began = time.monotonic()
-        for size in sorted(self._at_start, reverse=True):
-            self._capture(size, merged=True)
-        logger.info(
-            "captured %d CUDA graphs in %.1f s", len(self._at_start), time.monotonic() - began
-        )
+        for rows in sorted(self._sizes.at_start, reverse=True):
+            self._capture(StepShape(rows, rows, rows), merged=True)
+        count, seconds = len(self._sizes.at_start), time.monotonic() - began
+        logger.info("captured %d CUDA graphs in %.1f s", count, seconds)
 
-    def _capture(self, size: int, merged: bool) -> _Captured:
-        plan = StepPlan.padding(size, self._max_seq_len)
-        self._step.inputs.upload(plan, size)
+    def _shape(self, plan: StepPlan) -> StepShape | None:
+        if plan.plain_decode:
+            rows = self._sizes.decode(plan.num_rows)
+            return None if rows is None else StepShape(rows, rows, rows)
+        mixed = self._sizes.mixed(plan.num_rows, plan.num_tokens)
+        return None if mixed is None else StepShape(*mixed, mixed[0])
+
+    def _capture(self, shape: StepShape, merged: bool) -> _Captured:
+        began = time.monotonic()
+        plan = StepPlan.padding(shape.rows, shape.tokens, self._max_seq_len)
+        self._step.inputs.upload(plan, shape)
         # The first run compiles kernels and fills caches, which must not happen while capturing.
-        self._run(plan, size, merged)
+        self._run(plan, shape, merged)
         self._platform.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            batch, hidden, result = self._run(plan, size, merged)
+            batch, hidden, result = self._run(plan, shape, merged)
         captured = _Captured(graph, batch, hidden, result)
-        self._captured[size, merged] = captured
+        self._captured[shape, merged] = captured
+        logger.debug("captured %s, merged=%s, in %.2f s", shape, merged, time.monotonic() - began)
         return captured
 
     def _run(
-        self, plan: StepPlan, size: int, merged: bool
+        self, plan: StepPlan, shape: StepShape, merged: bool
     ) -> tuple[InputBatch, torch.Tensor, StepResult | None]:
-        batch, hidden = self._step.forward(plan, size, size, size)
+        batch, hidden = self._step.forward(plan, shape)
         return batch, hidden, self._step.finish(batch, hidden) if merged else None
+
+
+def _real_samples(batch: InputBatch, plan: StepPlan) -> InputBatch:
+    """A captured batch as the batch of `plan`, without padding samples."""
+    count = len(plan.sample_rows)
+    return replace(
+        batch,
+        plan=plan,
+        sample_index=batch.sample_index[:count],
+        logits_index=batch.logits_index[:count],
+    )
+
+
+def _at_least(sizes: Sequence[int], value: int) -> int | None:
+    index = bisect.bisect_left(sizes, value)
+    return sizes[index] if index < len(sizes) else None

@@ -11,7 +11,7 @@ from octavo.worker.block_tables import BlockTables
 from octavo.worker.device_state import DeviceState
 from octavo.worker.input_batch import InputBatch, InputBuffers
 from octavo.worker.request_table import RequestTable
-from octavo.worker.step import Int32Array, StepPlan
+from octavo.worker.step import Int32Array, StepPlan, StepShape
 
 
 class InputBuilder:
@@ -38,8 +38,8 @@ class InputBuilder:
         self._platform = platform
         self._uploaded: tuple[list[int], int] | None = None
 
-    def upload(self, plan: StepPlan, num_rows: int) -> None:
-        """Bring the staged changes of the slots and the plan's rows, padded to `num_rows`."""
+    def upload(self, plan: StepPlan, shape: StepShape) -> None:
+        """Bring the staged changes of the slots and the plan's rows, padded to `shape`."""
         if self._state.num_staged:
             indices, values = self._state.take_staged()
             host = self._platform.host_buffer((2, len(indices)), torch.int32)
@@ -48,22 +48,20 @@ class InputBuilder:
             self._kernels.staged_write(self._state.data, pairs[0], pairs[1])
         # A plain decode step is described by its slots alone: when the step before had the same
         # ones, everything is on the device already.
-        described = (list(plan.work.slots), num_rows) if plan.plain_decode else None
+        described = (list(plan.work.slots), shape) if plan.plain_decode else None
         if described is not None and described == self._uploaded:
             return
         self._uploaded = described
-        self._write_rows(plan, num_rows)
+        self._write_rows(plan, shape)
 
-    def tensors(
-        self, plan: StepPlan, num_rows: int, num_tokens: int, num_samples: int
-    ) -> InputBatch:
-        """The step's tensors, padded to the given counts."""
+    def tensors(self, plan: StepPlan, shape: StepShape) -> InputBatch:
+        """The step's tensors, padded to `shape`."""
         view = self._buffers.view
-        slots = view("slots", num_rows).long()
-        query_start_loc = view("query_start_loc", num_rows + 1)
-        token_row = view("token_row", num_tokens)
+        slots = view("slots", shape.rows).long()
+        query_start_loc = view("query_start_loc", shape.rows + 1)
+        token_row = view("token_row", shape.tokens)
         input_ids, positions, seq_lens = self._kernels.token_inputs(
-            view("host_ids", num_tokens),
+            view("host_ids", shape.tokens),
             token_row,
             query_start_loc,
             slots,
@@ -82,29 +80,33 @@ class InputBuilder:
                 self._kernels.slot_mapping(positions, token_row, slots, table, block_size)
                 for table, block_size in zip(tables.tables, tables.block_sizes, strict=True)
             ],
-            sample_index=view("sample_rows", num_samples).long(),
-            logits_index=view("logits_index", num_samples).long(),
+            sample_index=view("sample_rows", shape.samples).long(),
+            logits_index=view("logits_index", shape.samples).long(),
         )
 
-    def _write_rows(self, plan: StepPlan, num_rows: int) -> None:
+    def _write_rows(self, plan: StepPlan, shape: StepShape) -> None:
+        """Padding rows come after the others and have no tokens in query_start_loc.
+
+        Padding tokens belong to the first padding row, padding samples to one each.
+        """
         buffers = self._buffers
         buffers.begin()
-        padding = num_rows - plan.num_rows
-        num_tokens = plan.num_tokens
-        slots = plan.work.slots + [self._table.num_slots] * padding
-        # Padding rows come after the others and have no tokens; padding tokens are theirs, one
-        # each, which only a plain decode step has.
-        starts = plan.query_start_loc[: plan.num_rows + 1]
+        num_rows, num_samples = plan.num_rows, len(plan.sample_rows)
+        more_rows = shape.rows - num_rows
+        more_tokens = shape.tokens - plan.num_tokens
+        more_samples = shape.samples - num_samples
+        starts = plan.query_start_loc[: num_rows + 1]
         ends = starts[1:][plan.sample_rows] - 1
-        token_row = np.repeat(np.arange(plan.num_rows, dtype=np.int32), np.diff(starts))
-        extra_rows = np.arange(plan.num_rows, num_rows, dtype=np.int32)
-        extra_tokens = np.arange(num_tokens, num_tokens + padding, dtype=np.int32)
-        buffers.put("slots", slots)
-        buffers.put("query_start_loc", np.pad(starts, (0, padding), mode="edge"))
-        buffers.put("sample_rows", np.concatenate([plan.sample_rows, extra_rows]))
-        buffers.put("logits_index", np.concatenate([ends, extra_tokens]))
-        buffers.put("host_ids", np.pad(self._host_ids(plan), (0, padding), constant_values=-1))
-        end = buffers.put("token_row", np.concatenate([token_row, extra_rows]))
+        token_row = np.repeat(np.arange(num_rows, dtype=np.int32), np.diff(starts))
+        buffers.put("slots", plan.work.slots + [self._table.num_slots] * more_rows)
+        buffers.put("query_start_loc", np.pad(starts, (0, more_rows), mode="edge"))
+        padding = np.arange(num_samples, num_samples + more_samples, dtype=np.int32)
+        buffers.put("sample_rows", np.concatenate([plan.sample_rows, padding]))
+        buffers.put("logits_index", np.concatenate([ends, padding]))
+        buffers.put("host_ids", np.pad(self._host_ids(plan), (0, more_tokens), constant_values=-1))
+        end = buffers.put(
+            "token_row", np.pad(token_row, (0, more_tokens), constant_values=num_rows)
+        )
         buffers.upload(end)
 
     def _host_ids(self, plan: StepPlan) -> Int32Array:

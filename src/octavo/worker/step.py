@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,14 @@ from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import NewRequestData, SchedulerOutput
 
 Int32Array = npt.NDArray[np.int32]
+
+
+class StepShape(NamedTuple):
+    """How long a step's tensors are: rows, tokens, and samples (rows followed by sampling)."""
+
+    rows: int
+    tokens: int
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +86,23 @@ class StepPlan:
         )
 
     @classmethod
-    def padding(cls, num_rows: int, max_seq_len: int) -> StepPlan:
-        """A plain decode step without real rows: what a graph of `num_rows` is captured from.
+    def padding(cls, num_rows: int, num_tokens: int, max_seq_len: int) -> StepPlan:
+        """A step without real rows: what a graph is captured from.
 
-        Its host arrays are the upper bounds that any replay stays within. It touches no slot but
+        Its host arrays are the upper bounds that any replay stays within: one-token rows, and if
+        there are more tokens than rows one long row that takes the rest. It touches no slot but
         the padding one, so it can run between the steps of live requests.
         """
+        lengths = np.ones(num_rows, dtype=np.int32)
+        lengths[-1] += num_tokens - num_rows
+        query_start_loc = np.zeros(num_rows + 1, dtype=np.int32)
+        np.cumsum(lengths, out=query_start_loc[1:])
         return cls(
             work=SchedulerOutput(step_id=-1, num_decode_rows=num_rows),
-            query_start_loc=np.arange(num_rows + 1, dtype=np.int32),
+            query_start_loc=query_start_loc,
             seq_lens=np.full(num_rows, max_seq_len, dtype=np.int32),
             sample_rows=[],
-            max_query_len=1,
+            max_query_len=int(lengths[-1]),
             max_seq_len=max_seq_len,
         )
 
@@ -101,6 +115,11 @@ class StepPlan:
     def num_tokens(self) -> int:
         """T."""
         return int(self.query_start_loc[self.num_rows])
+
+    @property
+    def shape(self) -> StepShape:
+        """The lengths of the step's tensors without padding."""
+        return StepShape(self.num_rows, self.num_tokens, len(self.sample_rows))
 
     @property
     def plain_decode(self) -> bool:

@@ -15,7 +15,7 @@ from octavo.worker.device_state import DeviceState
 from octavo.worker.input_batch import InputBuffers
 from octavo.worker.input_builder import InputBuilder
 from octavo.worker.request_table import RequestTable
-from octavo.worker.step import StepPlan
+from octavo.worker.step import StepPlan, StepShape
 
 NUM_SLOTS, MAX_LEN, BLOCK = 4, 64, 16
 
@@ -55,12 +55,10 @@ class Rig:
     def build(self, pad_to=0, **work):
         work.setdefault("samples", [True] * len(work["slots"]))
         plan = StepPlan.of(SchedulerOutput(step_id=0, **work))
-        rows = max(pad_to, plan.num_rows)
-        padding = rows - plan.num_rows
-        self.builder.upload(plan, rows)
-        return self.builder.tensors(
-            plan, rows, plan.num_tokens + padding, len(plan.sample_rows) + padding
-        )
+        padding = max(pad_to - plan.num_rows, 0)
+        shape = StepShape(*(size + padding for size in plan.shape))
+        self.builder.upload(plan, shape)
+        return self.builder.tensors(plan, shape)
 
     def commit(self, batch, tokens):
         lengths = batch.query_start_loc[1:] - batch.query_start_loc[:-1]

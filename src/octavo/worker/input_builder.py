@@ -36,7 +36,7 @@ class InputBuilder:
         self._buffers = buffers
         self._kernels = kernels
         self._platform = platform
-        self._uploaded: tuple[list[int], int] | None = None
+        self._uploaded: tuple[list[int], StepShape] | None = None
 
     def upload(self, plan: StepPlan, shape: StepShape) -> None:
         """Bring the staged changes of the slots and the plan's rows, padded to `shape`."""
@@ -103,10 +103,9 @@ class InputBuilder:
         padding = np.arange(num_samples, num_samples + more_samples, dtype=np.int32)
         buffers.put("sample_rows", np.concatenate([plan.sample_rows, padding]))
         buffers.put("logits_index", np.concatenate([ends, padding]))
-        buffers.put("host_ids", np.pad(self._host_ids(plan), (0, more_tokens), constant_values=-1))
-        end = buffers.put(
-            "token_row", np.pad(token_row, (0, more_tokens), constant_values=num_rows)
-        )
+        extra = (0, more_tokens)
+        buffers.put("host_ids", np.pad(self._host_ids(plan), extra, constant_values=-1))
+        end = buffers.put("token_row", np.pad(token_row, extra, constant_values=num_rows))
         buffers.upload(end)
 
     def _host_ids(self, plan: StepPlan) -> Int32Array:

@@ -23,8 +23,8 @@ PROMPTS = {
     "code": "def fibonacci(n):\n    ",
     "long": "One fish, two fish, red fish, blue fish. " * 20,
 }
-# Logits reach 30; float32 sums of 1536 terms in another order differ by this.
-TOLERANCE = 2e-3
+# Logits reach 40; float32 sums in another order were seen to differ by 1.3e-4.
+TOLERANCE = 5e-4
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from octavo.kernels.launch import (
     launch_options,
     num_multiprocessors,
     start_dependents,
+    start_dependents_early,
     wait_for_inputs,
 )
 from octavo.kernels.softmax import add_sinks, attend_tile
@@ -27,8 +28,11 @@ from octavo.utils.misc import cdiv, next_power_of_2
 
 LOG2E = math.log2(math.e)
 _MAP_CHUNK = 1024  # rows a map program looks at together
-_MERGE_CHUNK = 8  # partial results merged together
+_MERGE_CHUNK = 16  # partial results merged together
 _MIN_DOT_ROWS = 16
+# A tile is described by (row << ROW_SHIFT) + the keys in it; no tile by -1, whose row is -1.
+ROW_SHIFT = tl.constexpr(8)
+KEYS_MASK = tl.constexpr(255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,11 @@ class DecodeMap:
     max_query_len: int  # rows with more query tokens (or none) aren't in the map
     window: int  # 0: all keys
     num_shares: int  # programs per KV head
+    tile: int  # keys
     config: DecodeConfig
     tile_ends: torch.Tensor  # [R] int32: tiles of rows 0..r
-    first_rows: torch.Tensor  # [num_shares] int32: the row a share begins in
+    tiles: torch.Tensor  # [capacity] int32: (row << ROW_SHIFT) + keys in the tile
+    tile_blocks: torch.Tensor  # [capacity * blocks in a tile] int32: where the keys are
     arrivals: torch.Tensor  # [R * Hkv] int32, zero between layers: parts of a row that are done
     partials: torch.Tensor  # [num_shares + R, Hkv, Q, D] fp32: unnormalized outputs
     partial_stats: torch.Tensor  # [num_shares + R, Hkv, 2, Q] fp32: maximum and sum
@@ -76,61 +82,75 @@ def _row_tiles(
     WINDOW: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Tiles of keys that rows[..] need: none for rows that aren't decoded here."""
+    """(first tile, number of tiles) of keys that rows[..] need: none if they aren't decoded."""
     live = rows < num_rows
     begin = tl.load(query_start_loc_ptr + rows, mask=live, other=0)
     query_len = tl.load(query_start_loc_ptr + rows + 1, mask=live, other=0) - begin
     seq_len = tl.load(seq_lens_ptr + rows, mask=live, other=0)
-    tiles = (seq_len + TILE - 1) // TILE
+    first = seq_len * 0
     if WINDOW > 0:
-        tiles -= tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
-    return tl.where((query_len > 0) & (query_len <= MAX_QUERY_LEN), tiles, 0)
+        first = tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
+    tiles = (seq_len + TILE - 1) // TILE - first
+    return first, tl.where((query_len > 0) & (query_len <= MAX_QUERY_LEN), tiles, 0)
 
 
 @triton.jit
 def _decode_map_kernel(
     query_start_loc_ptr,
     seq_lens_ptr,
+    slots_ptr,
+    block_table_ptr,
     tile_ends_ptr,
-    first_rows_ptr,
+    tiles_ptr,
+    tile_blocks_ptr,
     arrivals_ptr,
     num_rows,
-    num_arrivals,
+    stride_table,
+    NUM_KV_HEADS: tl.constexpr,
+    HEADS_PADDED: tl.constexpr,
     MAX_QUERY_LEN: tl.constexpr,
     WINDOW: tl.constexpr,
     TILE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
     CHUNK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One program per share, which sums all rows' tiles itself: cheaper than a second pass."""
-    start_dependents(PDL)
+    """Program (row) writes the row's tiles, behind those of the rows before it."""
+    start_dependents_early(PDL)
     wait_for_inputs(PDL)
-    share = tl.program_id(0)
-    num_shares = tl.num_programs(0)
-    total = 0
-    for start in range(0, num_rows, CHUNK):
+    start_dependents(PDL)
+    row = tl.program_id(0)
+    before = 0
+    for start in range(0, row, CHUNK):
         rows = start + tl.arange(0, CHUNK)
-        tiles = _row_tiles(
-            query_start_loc_ptr, seq_lens_ptr, rows, num_rows, MAX_QUERY_LEN, WINDOW, TILE
+        _, tiles = _row_tiles(
+            query_start_loc_ptr, seq_lens_ptr, rows, row, MAX_QUERY_LEN, WINDOW, TILE
         )
-        total += tl.sum(tiles, axis=0)
-    first_tile = share * ((total + num_shares - 1) // num_shares)
-    first_row = 0
-    end = 0
-    for start in range(0, num_rows, CHUNK):
-        rows = start + tl.arange(0, CHUNK)
-        tiles = _row_tiles(
-            query_start_loc_ptr, seq_lens_ptr, rows, num_rows, MAX_QUERY_LEN, WINDOW, TILE
-        )
-        ends = end + tl.cumsum(tiles, axis=0)
-        live = rows < num_rows
-        tl.store(tile_ends_ptr + rows, ends, mask=live & (share == 0))
-        first_row += tl.sum((live & (ends <= first_tile)).to(tl.int32), axis=0)
-        end += tl.sum(tiles, axis=0)
-    tl.store(first_rows_ptr + share, first_row)
-    for start in range(share * CHUNK, num_arrivals, num_shares * CHUNK):
+        before += tl.sum(tiles, axis=0)
+    first, tiles = _row_tiles(
+        query_start_loc_ptr, seq_lens_ptr, row, num_rows, MAX_QUERY_LEN, WINDOW, TILE
+    )
+    seq_len = tl.load(seq_lens_ptr + row)
+    tl.store(tile_ends_ptr + row, before + tiles)
+    for start in range(0, tiles, CHUNK):
+        tile = start + tl.arange(0, CHUNK)
+        keys = tl.minimum(seq_len - (first + tile) * TILE, TILE)
+        tl.store(tiles_ptr + before + tile, (row << ROW_SHIFT) + keys, mask=tile < tiles)
+    BLOCKS: tl.constexpr = TILE // BLOCK_SIZE
+    table = block_table_ptr + tl.load(slots_ptr + row).to(tl.int64) * stride_table
+    last = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE - 1
+    for start in range(0, tiles * BLOCKS, CHUNK):
         at = start + tl.arange(0, CHUNK)
-        tl.store(arrivals_ptr + at, tl.zeros((CHUNK,), tl.int32), mask=at < num_arrivals)
+        inside = at < tiles * BLOCKS
+        # A last tile may reach behind the table's used part: any block does for keys not there.
+        block = tl.load(table + tl.minimum(first * BLOCKS + at, last), mask=inside, other=0)
+        tl.store(tile_blocks_ptr + before * BLOCKS + at, block, mask=inside)
+    head = tl.arange(0, HEADS_PADDED)
+    tl.store(
+        arrivals_ptr + row * NUM_KV_HEADS + head,
+        tl.zeros((HEADS_PADDED,), tl.int32),
+        mask=head < NUM_KV_HEADS,
+    )
 
 
 @triton.jit
@@ -218,10 +238,9 @@ def _paged_decode_kernel(
     sinks_ptr,
     query_start_loc_ptr,
     seq_lens_ptr,
-    slots_ptr,
-    block_table_ptr,
     tile_ends_ptr,
-    first_rows_ptr,
+    tiles_ptr,
+    tile_blocks_ptr,
     arrivals_ptr,
     partials_ptr,
     partial_stats_ptr,
@@ -229,7 +248,6 @@ def _paged_decode_kernel(
     stride_q,
     stride_out,
     stride_block,
-    stride_table,
     scale,
     soft_cap,
     GROUP: tl.constexpr,
@@ -239,6 +257,7 @@ def _paged_decode_kernel(
     BLOCK_SIZE: tl.constexpr,
     QUERIES: tl.constexpr,
     STORED_QUERIES: tl.constexpr,
+    MAX_QUERY_LEN: tl.constexpr,
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     MERGE_CHUNK: tl.constexpr,
@@ -247,83 +266,86 @@ def _paged_decode_kernel(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Program (head, share): the share's tiles of one KV head, row after row.
+    """Program (head, share): the share's tiles of one KV head, in one loop over all its rows.
 
     QUERIES is the dot's height, STORED_QUERIES (<= QUERIES) covers the real queries of any row.
     """
-    start_dependents(PDL)
+    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     head = tl.program_id(0)
     share = tl.program_id(1)
     num_shares = tl.num_programs(1)
     total = tl.load(tile_ends_ptr + num_rows - 1)
     per_share = (total + num_shares - 1) // num_shares
-    tile = share * per_share
-    stop = tl.minimum(tile + per_share, total)
-    row = tl.load(first_rows_ptr + share)
+    begin = share * per_share
+    stop = tl.minimum(begin + per_share, total)
     query = tl.arange(0, QUERIES)
     dims = tl.arange(0, HEAD_PADDED)
     dim_ok = dims < HEAD_SIZE
     key = tl.arange(0, TILE)
+    BLOCKS: tl.constexpr = TILE // BLOCK_SIZE
+    in_page = (head * BLOCK_SIZE + key % BLOCK_SIZE) * HEAD_SIZE
+    v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
 
-    while tile < stop:
-        row_end = tl.load(tile_ends_ptr + row)
-        row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
-        part_end = tl.minimum(row_end, stop)
-        if part_end > tile:
+    tile_of = tl.load(tiles_ptr + begin, mask=begin < stop, other=0)
+    block = tl.load(
+        tile_blocks_ptr + begin * BLOCKS + key // BLOCK_SIZE, mask=begin < stop, other=0
+    )
+    row = -1
+    row_begin = 0
+    row_end = 0
+    seq_len = 0
+    query_begin = 0
+    query_len = 0
+    q = tl.zeros((QUERIES, HEAD_PADDED), q_ptr.dtype.element_ty)
+    acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
+    row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
+    row_sum = tl.zeros((QUERIES,), tl.float32)
+    for tile in range(begin, stop):
+        keys = tile_of & KEYS_MASK
+        if (tile_of >> ROW_SHIFT) != row:
+            row = tile_of >> ROW_SHIFT
+            row_end = tl.load(tile_ends_ptr + row)
+            row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
             seq_len = tl.load(seq_lens_ptr + row)
             query_begin = tl.load(query_start_loc_ptr + row)
             query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
-            table = block_table_ptr + tl.load(slots_ptr + row).to(tl.int64) * stride_table
-            num_queries = query_len * GROUP
-            token = query // GROUP
-            position = seq_len - query_len + token
-            q_rows = q_ptr + (query_begin + token).to(tl.int64) * stride_q
+            q_rows = q_ptr + (query_begin + query // GROUP).to(tl.int64) * stride_q
             q_rows += (head * GROUP + query % GROUP) * HEAD_SIZE
-            q_mask = (query < num_queries)[:, None] & dim_ok[None, :]
+            q_mask = (query < query_len * GROUP)[:, None] & dim_ok[None, :]
             q = tl.load(q_rows[:, None] + dims[None, :], mask=q_mask, other=0.0)
 
-            first_key = (tile - row_begin) * TILE
-            if WINDOW > 0:
-                first_key += tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE * TILE
-            last_key = first_key + (part_end - tile) * TILE
-            acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
-            row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
-            row_sum = tl.zeros((QUERIES,), tl.float32)
-            keys = first_key + key
-            block = tl.load(table + keys // BLOCK_SIZE, mask=keys < seq_len, other=0)
-            for start in range(first_key, last_key, TILE):
-                keys = start + key
-                live = keys < seq_len
-                k_rows = kv_ptr + block.to(tl.int64) * stride_block
-                # Looked up a tile ahead, so that the load of keys need not wait for it.
-                ahead = keys + TILE
-                block = tl.load(table + ahead // BLOCK_SIZE, mask=ahead < seq_len, other=0)
-                k_rows += (head * BLOCK_SIZE + keys % BLOCK_SIZE) * HEAD_SIZE
-                kv_mask = live[:, None] & dim_ok[None, :]
-                k_ptrs = k_rows[:, None] + dims[None, :]
-                k = tl.load(k_ptrs, mask=kv_mask, other=0.0)
-                v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
-                v = tl.load(k_ptrs + v_offset, mask=kv_mask, other=0.0)
-                visible = keys[None, :] <= position[:, None]
-                if WINDOW > 0:
-                    visible &= keys[None, :] > position[:, None] - WINDOW
-                acc, row_max, row_sum = attend_tile(
-                    q,
-                    k,
-                    v,
-                    visible,
-                    acc,
-                    row_max,
-                    row_sum,
-                    scale,
-                    soft_cap,
-                    True,
-                    HAS_CAP,
-                    PRECISION,
-                )
+        kv_rows = kv_ptr + block.to(tl.int64) * stride_block + in_page
+        kv_ptrs = kv_rows[:, None] + dims[None, :]
+        kv_mask = (key < keys)[:, None] & dim_ok[None, :]
+        k = tl.load(kv_ptrs, mask=kv_mask, other=0.0)
+        v = tl.load(kv_ptrs + v_offset, mask=kv_mask, other=0.0)
+        # The next tile is looked up now, so that loading its keys need not wait for that.
+        more = tile + 1 < stop
+        tile_of = tl.load(tiles_ptr + tile + 1, mask=more, other=-1)
+        next_blocks = tile_blocks_ptr + (tile + 1) * BLOCKS + key // BLOCK_SIZE
+        block = tl.load(next_blocks, mask=more, other=0)
 
-            if part_end - tile == row_end - row_begin:
+        if MAX_QUERY_LEN == 1 and WINDOW == 0:
+            visible = (key < keys)[None, :]
+        else:
+            first = 0
+            if WINDOW > 0:
+                first = tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
+            at = (first + tile - row_begin) * TILE + key
+            position = seq_len - query_len + query // GROUP
+            visible = at[None, :] <= position[:, None]
+            if WINDOW > 0:
+                visible &= at[None, :] > position[:, None] - WINDOW
+        acc, row_max, row_sum = attend_tile(
+            q, k, v, visible, acc, row_max, row_sum, scale, soft_cap, True, HAS_CAP, PRECISION
+        )
+
+        if (tile_of >> ROW_SHIFT) != row:
+            num_queries = query_len * GROUP
+            first_share = row_begin // per_share
+            num_parts = (row_end - 1) // per_share - first_share + 1
+            if num_parts == 1:
                 _store_rows(
                     out_ptr, sinks_ptr, acc, row_max, row_sum, query_begin, num_queries, head,
                     stride_out, GROUP, HEAD_SIZE, HEAD_PADDED, QUERIES, HAS_SINKS,
@@ -335,10 +357,8 @@ def _paged_decode_kernel(
                 stats = partial_stats_ptr + part * (2 * STORED_QUERIES) + query
                 tl.store(stats, row_max, mask=stored)
                 tl.store(stats + STORED_QUERIES, row_sum, mask=stored)
-                at = partials_ptr + (part * STORED_QUERIES + query[:, None]) * HEAD_PADDED
-                tl.store(at + dims[None, :], acc, mask=stored[:, None])
-                first_share = row_begin // per_share
-                num_parts = (row_end - 1) // per_share - first_share + 1
+                parts = partials_ptr + (part * STORED_QUERIES + query[:, None]) * HEAD_PADDED
+                tl.store(parts + dims[None, :], acc, mask=stored[:, None])
                 # All threads have written before one of them announces it.
                 tl.debug_barrier()
                 arrived = tl.atomic_add(
@@ -355,8 +375,10 @@ def _paged_decode_kernel(
                         STORED_QUERIES, HAS_SINKS,
                     )  # fmt: skip
                     tl.store(arrivals_ptr + row * NUM_KV_HEADS + head, 0)
-            tile = part_end
-        row += 1
+            acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
+            row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
+            row_sum = tl.zeros((QUERIES,), tl.float32)
+    start_dependents(PDL)
 
 
 def free_query_len(group: int) -> int:
@@ -373,40 +395,51 @@ def max_query_len(group: int, head_size: int, itemsize: int) -> int:
 def build_decode_map(
     query_start_loc: torch.Tensor,
     seq_lens: torch.Tensor,
+    slots: torch.Tensor,
+    block_table: torch.Tensor,
     *,
+    block_size: int,
     num_heads: int,
     num_kv_heads: int,
     head_size: int,
     max_query_len: int,
     window: int,
     config: DecodeConfig,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> DecodeMap:
-    """Split the keys of the rows with 1 to `max_query_len` query tokens among the programs.
+    """List the tiles of keys of the rows with 1 to `max_query_len` query tokens.
 
-    query_start_loc[R + 1], seq_lens[R] int32 on the device, R > 0. Nothing is read back: the map
-    is right for whatever the tensors hold when the launch runs, so it may be captured.
+    query_start_loc[R + 1], seq_lens[R], slots[R] and block_table[S, max_blocks] on the device,
+    R > 0. Nothing is read back: the map is right for whatever the tensors hold when the launch
+    runs, so it may be captured.
     """
     device, num_rows = seq_lens.device, seq_lens.shape[0]
     num_shares = max(num_multiprocessors(device) * config.ctas_per_sm // num_kv_heads, 1)
     queries = next_power_of_2(max_query_len * (num_heads // num_kv_heads))
-    ints = torch.empty(
-        num_rows + num_shares + num_rows * num_kv_heads, dtype=torch.int32, device=device
-    )
-    tile_ends, first_rows, arrivals = ints.split([num_rows, num_shares, num_rows * num_kv_heads])
+    tile = max(config.tile, block_size)
+    capacity = num_rows * cdiv(block_table.shape[1] * block_size, tile)
+    sizes = [num_rows, capacity, capacity * (tile // block_size), num_rows * num_kv_heads]
+    ints = torch.empty(sum(sizes), dtype=torch.int32, device=device)
+    tile_ends, tiles, tile_blocks, arrivals = ints.split(sizes)
     num_parts = num_shares + num_rows
     padded = next_power_of_2(head_size)
-    _decode_map_kernel[(num_shares,)](
+    _decode_map_kernel[(num_rows,)](
         query_start_loc,
         seq_lens,
+        slots,
+        block_table,
         tile_ends,
-        first_rows,
+        tiles,
+        tile_blocks,
         arrivals,
         num_rows,
-        arrivals.shape[0],
+        block_table.stride(0),
+        NUM_KV_HEADS=num_kv_heads,
+        HEADS_PADDED=next_power_of_2(num_kv_heads),
         MAX_QUERY_LEN=max_query_len,
         WINDOW=window,
-        TILE=config.tile,
+        TILE=tile,
+        BLOCK_SIZE=block_size,
         CHUNK=_MAP_CHUNK,
         PDL=pdl,
         num_warps=4,
@@ -416,9 +449,11 @@ def build_decode_map(
         max_query_len=max_query_len,
         window=window,
         num_shares=num_shares,
+        tile=tile,
         config=config,
         tile_ends=tile_ends,
-        first_rows=first_rows,
+        tiles=tiles,
+        tile_blocks=tile_blocks,
         arrivals=arrivals,
         partials=torch.empty(
             (num_parts, num_kv_heads, queries, padded), dtype=torch.float32, device=device
@@ -435,20 +470,18 @@ def paged_decode(
     out: torch.Tensor,
     query_start_loc: torch.Tensor,
     seq_lens: torch.Tensor,
-    slots: torch.Tensor,
-    block_table: torch.Tensor,
     decode_map: DecodeMap,
     *,
     scale: float,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Attention of the rows in `decode_map`, written to their tokens of out; others are left.
 
     q[T, Hq, D] and out[T, Hq, D] with contiguous heads; kv: [num_blocks, 2, Hkv, block_size, D],
-    contiguous but for the first dimension; block_table[S, max_blocks] and slots[R], the row's line
-    of it. The keys of the step's own tokens are in the cache.
+    contiguous but for the first dimension; query_start_loc and seq_lens are the map's. The keys
+    of the step's own tokens are in the cache.
     """
     _, num_heads, head_size = q.shape
     _, _, num_kv_heads, block_size, _ = kv.shape
@@ -461,10 +494,9 @@ def paged_decode(
         q if sinks is None else sinks,
         query_start_loc,
         seq_lens,
-        slots,
-        block_table,
         decode_map.tile_ends,
-        decode_map.first_rows,
+        decode_map.tiles,
+        decode_map.tile_blocks,
         decode_map.arrivals,
         decode_map.partials,
         decode_map.partial_stats,
@@ -472,7 +504,6 @@ def paged_decode(
         q.stride(0),
         out.stride(0),
         kv.stride(0),
-        block_table.stride(0),
         scale * LOG2E,
         0.0 if soft_cap is None else soft_cap * LOG2E,
         GROUP=num_heads // num_kv_heads,
@@ -482,7 +513,8 @@ def paged_decode(
         BLOCK_SIZE=block_size,
         QUERIES=max(stored, _MIN_DOT_ROWS),
         STORED_QUERIES=stored,
-        TILE=config.tile,
+        MAX_QUERY_LEN=decode_map.max_query_len,
+        TILE=decode_map.tile,
         WINDOW=decode_map.window,
         MERGE_CHUNK=max(_MERGE_CHUNK // cdiv(stored, 4), 1),
         HAS_CAP=soft_cap is not None,

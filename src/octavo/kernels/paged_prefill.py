@@ -18,6 +18,7 @@ from octavo.kernels.launch import (
     launch_options,
     num_multiprocessors,
     start_dependents,
+    start_dependents_early,
     wait_for_inputs,
 )
 from octavo.kernels.paged_decode import LOG2E
@@ -85,8 +86,9 @@ def _prefill_map_kernel(
     PDL: tl.constexpr,
 ):
     """One program per row writes the row's tasks, the costliest (last) tile first."""
-    start_dependents(PDL)
+    start_dependents_early(PDL)
     wait_for_inputs(PDL)
+    start_dependents(PDL)
     row = tl.program_id(0)
     before = 0
     for start in range(0, row, CHUNK):
@@ -196,7 +198,7 @@ def _paged_prefill_kernel(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    start_dependents(PDL)
+    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     num_tickets = tl.load(counters_ptr) * NUM_KV_HEADS
     last_ticket = num_tickets + tl.num_programs(0) - 1
@@ -258,6 +260,7 @@ def _paged_prefill_kernel(
         out_ptrs = out_ptr + (q_rows * stride_out + q_head * HEAD_SIZE)[:, None] + dims[None, :]
         tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
         ticket = drawn
+    start_dependents(PDL)
     # The last draw of all leaves the counter as it was found.
     if drawn == last_ticket:
         tl.store(counters_ptr + 1, 0)
@@ -271,7 +274,7 @@ def build_prefill_map(
     num_kv_heads: int,
     min_query_len: int,
     config: PrefillConfig,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> PrefillMap:
     """List the query tiles of the rows with `min_query_len` (>= 1) or more query tokens.
 
@@ -314,7 +317,7 @@ def paged_prefill(
     window: int = 0,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Attention of the rows in `prefill_map`, written to their tokens of out; others are left.
 

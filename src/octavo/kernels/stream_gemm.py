@@ -1,9 +1,10 @@
 """GEMM for few rows: stream the weight through the multiprocessors at the memory's speed.
 
-One row is a GEMV of plain multiply-adds; several rows are a dot whose tall side is the weight, so
-that no part of a matrix instruction is wasted on rows that aren't there. Where tiles are too few
-to fill the device the inner dimension is split, and the last program to finish a tile adds the
-parts in a fixed order: results don't depend on timing.
+One row is a GEMV of plain multiply-adds. Several rows are a dot whose tall side is the weight, so
+that no part of a matrix instruction is wasted on rows that aren't there; its work, all tiles along
+all of K, is cut into equal shares, one per program of a grid that fills the device ("stream-K";
+Osama et al., arXiv:2301.03598). A tile cut by a share's end leaves partial sums, and the last
+program to finish one of its parts adds them in the order of K: results don't depend on timing.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.activation import silu_times
 from octavo.kernels.launch import (
     launch_options,
-    prefetch_rows,
+    num_multiprocessors,
     start_dependents,
+    start_dependents_early,
     wait_for_inputs,
 )
 from octavo.utils.misc import cdiv, next_power_of_2
 
+MAX_TILES = 1 << 16  # tiles of one GEMM: the length of `arrivals`
 _VECTOR = 8  # 2-byte elements of one load
-MAX_TILES = 1 << 16  # tiles of a GEMM with a split inner dimension: the length of `arrivals`
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,18 @@ class GemvConfig:
 
     block_n: int
     num_warps: int
-    prefetch: int = 0  # elements of each weight row asked for before the input is there
 
 
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
-    """How to compute up to block_m rows per program; block_n weight rows, block_k at a time."""
+    """How to compute several rows: tiles of block_m rows by block_n weight rows by block_k."""
 
     block_m: int
     block_n: int
     block_k: int
-    split_k: int
+    ctas_per_sm: int
     num_warps: int
     num_stages: int
-    prefetch: int = 0  # elements of each weight row asked for before the input is there
 
 
 @triton.jit
@@ -61,50 +60,31 @@ def _gemv_kernel(
     BLOCK_K: tl.constexpr,
     VECTOR: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    GATED: tl.constexpr,
-    PREFETCH: tl.constexpr,
-    THREADS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """out[n] = w[n] . x, or silu(w[n] . x) * (w[N + n] . x) if GATED; BLOCK_K divides K."""
-    start_dependents(PDL)
-    first_row = tl.program_id(0) * BLOCK_N
-    if PREFETCH > 0:
-        prefetch_rows(w_ptr + first_row.to(tl.int64) * K, K, BLOCK_N, PREFETCH * 2, THREADS)
-        if GATED:
-            second = w_ptr + (first_row + N).to(tl.int64) * K
-            prefetch_rows(second, K, BLOCK_N, PREFETCH * 2, THREADS)
-    rows = first_row + tl.arange(0, BLOCK_N)
+    """out[n] = w[n] . x for BLOCK_N rows n; BLOCK_K divides K."""
+    start_dependents_early(PDL)
+    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     # Rows past the end repeat the last one; their results are not stored.
     row = tl.minimum(rows, N - 1).to(tl.int64)
     # Tiles are [chunk of K, row, element of the chunk]: Triton then lays a warp along K, and the
     # sum over a chunk stays in a thread's registers.
     at = tl.arange(0, BLOCK_K // VECTOR)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     w_ptrs = w_ptr + row[None, :, None] * K + at[:, None, :]
-    up_ptrs = w_ptrs + N.to(tl.int64) * K
     # The weight doesn't depend on earlier kernels: its first tile is on its way while they end.
     w = tl.load(w_ptrs, eviction_policy="evict_first")
-    if GATED:
-        up = tl.load(up_ptrs, eviction_policy="evict_first")
     wait_for_inputs(PDL)
     acc = tl.zeros((BLOCK_K // VECTOR, BLOCK_N), tl.float32)
-    up_acc = acc
     for k in tl.static_range(0, K, BLOCK_K):
         if k > 0:
             w = tl.load(w_ptrs + k, eviction_policy="evict_first")
-            if GATED:
-                up = tl.load(up_ptrs + k, eviction_policy="evict_first")
         x = tl.load(x_ptr + k + at).to(tl.float32)[:, None, :]
         acc += tl.sum(w.to(tl.float32) * x, axis=2)
-        if GATED:
-            up_acc += tl.sum(up.to(tl.float32) * x, axis=2)
+    start_dependents(PDL)
     result = tl.sum(acc, axis=0)
-    dtype = out_ptr.dtype.element_ty
-    if GATED:
-        result = silu_times(result.to(dtype), tl.sum(up_acc, axis=0).to(dtype))
     if HAS_BIAS:
         result += tl.load(bias_ptr + rows, mask=rows < N, other=0.0).to(tl.float32)
-    tl.store(out_ptr + rows, result.to(dtype), mask=rows < N)
+    tl.store(out_ptr + rows, result.to(out_ptr.dtype.element_ty), mask=rows < N)
 
 
 @triton.jit
@@ -122,106 +102,72 @@ def _gemm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT_K: tl.constexpr,
     EVEN_K: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    GATED: tl.constexpr,
-    PREFETCH: tl.constexpr,
-    THREADS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Program (tile of N, tile of M, part of K): out[m, n] = x[m] . w[n], gated as in the GEMV."""
-    start_dependents(PDL)
-    tile_n = tl.program_id(0)
-    tile_m = tl.program_id(1)
-    part = tl.program_id(2)
-    k_share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT_K) * BLOCK_K
-    k_begin = part * k_share
-    k_end = tl.minimum(k_begin + k_share, K)
-    if PREFETCH > 0:
-        first = w_ptr + (tile_n * BLOCK_N).to(tl.int64) * K + k_begin
-        prefetch_rows(first, K, BLOCK_N, PREFETCH * 2, THREADS)
-        if GATED:
-            prefetch_rows(first + N.to(tl.int64) * K, K, BLOCK_N, PREFETCH * 2, THREADS)
-    rows_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    """Program (share): its part of the line of all tiles' steps along K, in one loop."""
+    start_dependents_early(PDL)
+    share = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    steps = tl.cdiv(K, BLOCK_K)
+    total = tl.cdiv(N, BLOCK_N) * tiles_m * steps
+    per_share = tl.cdiv(total, tl.num_programs(0))
+    begin = share * per_share
+    stop = tl.minimum(begin + per_share, total)
+    row_n = tl.arange(0, BLOCK_N)
+    row_m = tl.arange(0, BLOCK_M)
     at_k = tl.arange(0, BLOCK_K)
-    w_rows = w_ptr + tl.minimum(rows_n, N - 1).to(tl.int64) * K
-    x_rows = x_ptr + tl.minimum(rows_m, M - 1).to(tl.int64) * stride_x
-    w_ptrs = w_rows[:, None] + at_k[None, :]
-    x_ptrs = x_rows[:, None] + at_k[None, :]
-    up_offset = N.to(tl.int64) * K
     wait_for_inputs(PDL)
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    up_acc = acc
-    for k in range(k_begin, k_end, BLOCK_K):
+    for unit in range(begin, stop):
+        tile = unit // steps
+        k = (unit - tile * steps) * BLOCK_K
+        rows_n = tile // tiles_m * BLOCK_N + row_n
+        rows_m = tile % tiles_m * BLOCK_M + row_m
+        # Rows past the end repeat the last one; their results are not stored.
+        w_rows = w_ptr + tl.minimum(rows_n, N - 1).to(tl.int64) * K + k
+        x_rows = x_ptr + tl.minimum(rows_m, M - 1).to(tl.int64) * stride_x + k
         if EVEN_K:
-            w = tl.load(w_ptrs + k)
-            x = tl.load(x_ptrs + k)
+            w = tl.load(w_rows[:, None] + at_k[None, :])
+            x = tl.load(x_rows[:, None] + at_k[None, :])
         else:
-            k_ok = (k + at_k < K)[None, :]
-            w = tl.load(w_ptrs + k, mask=k_ok, other=0.0)
-            x = tl.load(x_ptrs + k, mask=k_ok, other=0.0)
+            inside = (k + at_k < K)[None, :]
+            w = tl.load(w_rows[:, None] + at_k[None, :], mask=inside, other=0.0)
+            x = tl.load(x_rows[:, None] + at_k[None, :], mask=inside, other=0.0)
         acc = tl.dot(w, tl.trans(x), acc)
-        if GATED:
-            if EVEN_K:
-                up = tl.load(w_ptrs + k + up_offset)
+        if ((unit + 1) % steps == 0) | (unit + 1 == stop):
+            first_share = tile * steps // per_share
+            num_parts = (tile * steps + steps - 1) // per_share - first_share + 1
+            if num_parts == 1:
+                _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS)
             else:
-                up = tl.load(w_ptrs + k + up_offset, mask=k_ok, other=0.0)
-            up_acc = tl.dot(up, tl.trans(x), up_acc)
-
-    if SPLIT_K == 1:
-        _store_tile(
-            out_ptr, bias_ptr, acc, up_acc, rows_m, rows_n, M, N, HAS_BIAS, GATED
-        )  # fmt: skip
-    else:
-        tile = tile_m * tl.num_programs(0) + tile_n
-        SIZE: tl.constexpr = BLOCK_N * BLOCK_M
-        inner = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-        mine = partials_ptr + (tile * SPLIT_K + part).to(tl.int64) * SIZE * (2 if GATED else 1)
-        tl.store(mine + inner, acc)
-        if GATED:
-            tl.store(mine + SIZE + inner, up_acc)
-        # All threads have written before one of them announces it.
-        tl.debug_barrier()
-        arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
-        if arrived == SPLIT_K - 1:
+                SIZE: tl.constexpr = BLOCK_N * BLOCK_M
+                inner = row_n[:, None] * BLOCK_M + row_m[None, :]
+                # share + tile counts the cuts before this part, so it numbers the parts.
+                tl.store(partials_ptr + (share + tile).to(tl.int64) * SIZE + inner, acc)
+                # All threads have written before one of them announces it.
+                tl.debug_barrier()
+                arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
+                if arrived == num_parts - 1:
+                    total_acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+                    for part in range(first_share + tile, first_share + tile + num_parts):
+                        # Others wrote these: read L2, not this multiprocessor's L1.
+                        theirs = partials_ptr + part.to(tl.int64) * SIZE + inner
+                        total_acc += tl.load(theirs, cache_modifier=".cg")
+                    _store_tile(out_ptr, bias_ptr, total_acc, rows_m, rows_n, M, N, HAS_BIAS)
+                    tl.store(arrivals_ptr + tile, 0)
             acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-            up_acc = acc
-            for other in tl.static_range(SPLIT_K):
-                theirs = partials_ptr + (tile * SPLIT_K + other).to(tl.int64) * SIZE * (
-                    2 if GATED else 1
-                )
-                # Other programs wrote these: read L2, not this multiprocessor's L1.
-                acc += tl.load(theirs + inner, cache_modifier=".cg")
-                if GATED:
-                    up_acc += tl.load(theirs + SIZE + inner, cache_modifier=".cg")
-            _store_tile(
-                out_ptr, bias_ptr, acc, up_acc, rows_m, rows_n, M, N, HAS_BIAS, GATED
-            )  # fmt: skip
-            tl.store(arrivals_ptr + tile, 0)
+    start_dependents(PDL)
 
 
 @triton.jit
-def _store_tile(
-    out_ptr,
-    bias_ptr,
-    acc,
-    up_acc,
-    rows_m,
-    rows_n,
-    M,
-    N,
-    HAS_BIAS: tl.constexpr,
-    GATED: tl.constexpr,
-):
-    dtype = out_ptr.dtype.element_ty
-    if GATED:
-        acc = silu_times(acc.to(dtype), up_acc.to(dtype))
+def _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS: tl.constexpr):
     if HAS_BIAS:
         acc += tl.load(bias_ptr + rows_n, mask=rows_n < N, other=0.0).to(tl.float32)[:, None]
     out_ptrs = out_ptr + rows_m[None, :].to(tl.int64) * N + rows_n[:, None]
-    tl.store(out_ptrs, acc.to(dtype), mask=(rows_n < N)[:, None] & (rows_m < M)[None, :])
+    mask = (rows_n < N)[:, None] & (rows_m < M)[None, :]
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 def stream_gemm(
@@ -231,22 +177,19 @@ def stream_gemm(
     config: GemvConfig | GemmConfig,
     arrivals: torch.Tensor,
     *,
-    gated: bool = False,
     out: torch.Tensor | None = None,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """x[M, K] @ weight[N, K].T + bias[N] -> [M, N] in 16-bit types, summed in fp32.
 
-    With `gated` (no bias) the first half of the weight's rows are gates: the result
-    [M, N / 2] is silu(x @ gate.T) * (x @ up.T), both rounded as if stored in between.
-    weight is contiguous, x has contiguous rows. `arrivals`: [MAX_TILES] int32 zeros, which are
-    zero again when the call is done; calls that may overlap need arrays of their own.
+    weight is contiguous, x has contiguous rows; a GemvConfig is for M = 1. `arrivals`:
+    [MAX_TILES] int32 zeros, which are zero again when the call is done; calls that may overlap
+    need arrays of their own.
     """
     num_rows, inner = x.shape
-    num_out = weight.shape[0] // (2 if gated else 1)
+    num_out = weight.shape[0]
     if out is None:
         out = torch.empty((num_rows, num_out), dtype=x.dtype, device=x.device)
-    threads = config.num_warps * 32
     if isinstance(config, GemvConfig):
         _gemv_kernel[(cdiv(num_out, config.block_n),)](
             x,
@@ -256,25 +199,22 @@ def stream_gemm(
             num_out,
             inner,
             BLOCK_N=config.block_n,
-            BLOCK_K=threads * _VECTOR,
+            BLOCK_K=config.num_warps * 32 * _VECTOR,
             VECTOR=_VECTOR,
             HAS_BIAS=bias is not None,
-            GATED=gated,
-            PREFETCH=config.prefetch if pdl else 0,
-            THREADS=threads,
             PDL=pdl,
             num_warps=config.num_warps,
             **launch_options(pdl),
         )
         return out
-    tiles_n, tiles_m = cdiv(num_out, config.block_n), cdiv(num_rows, config.block_m)
-    partials = arrivals
-    if config.split_k > 1:
-        parts = tiles_n * tiles_m * config.split_k * (2 if gated else 1)
-        partials = torch.empty(
-            parts * config.block_n * config.block_m, dtype=torch.float32, device=x.device
-        )
-    _gemm_kernel[(tiles_n, tiles_m, config.split_k)](
+    tiles = cdiv(num_out, config.block_n) * cdiv(num_rows, config.block_m)
+    shares = min(
+        num_multiprocessors(x.device) * config.ctas_per_sm, tiles * cdiv(inner, config.block_k)
+    )
+    partials = torch.empty(
+        (shares + tiles) * config.block_n * config.block_m, dtype=torch.float32, device=x.device
+    )
+    _gemm_kernel[(shares,)](
         x,
         weight,
         weight if bias is None else bias,
@@ -288,12 +228,8 @@ def stream_gemm(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         BLOCK_K=config.block_k,
-        SPLIT_K=config.split_k,
         EVEN_K=inner % config.block_k == 0,
         HAS_BIAS=bias is not None,
-        GATED=gated,
-        PREFETCH=config.prefetch if pdl else 0,
-        THREADS=threads,
         PDL=pdl,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
@@ -302,11 +238,10 @@ def stream_gemm(
     return out
 
 
-def default_config(num_rows: int, num_out: int, inner: int) -> GemvConfig | GemmConfig:
+def default_config(num_rows: int, inner: int) -> GemvConfig | GemmConfig:
     """A configuration for a shape nobody has measured."""
-    for num_warps in (4, 2, 1):
+    for num_warps in (8, 4, 2, 1):
         if num_rows == 1 and inner % (num_warps * 32 * _VECTOR) == 0:
-            return GemvConfig(block_n=8, num_warps=num_warps)
+            return GemvConfig(block_n=4, num_warps=num_warps)
     block_m = max(next_power_of_2(num_rows), 16)
-    split_k = 4 if num_out <= 8192 else 1
-    return GemmConfig(block_m, 64, 64, split_k, num_warps=4, num_stages=4)
+    return GemmConfig(block_m, 64, 128, ctas_per_sm=1, num_warps=4, num_stages=4)

@@ -47,6 +47,21 @@ class SDPAMetadata:
     groups: dict[int | None, list[_DecodeGroup | _PrefillGroup]] = field(default_factory=dict)
 
 
+class _Buffer:
+    """Memory used by every layer in turn: sequences grow, and fresh pages cost more than use."""
+
+    def __init__(self, limit: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._limit = limit
+        self._data = torch.empty(0, dtype=dtype, device=device)
+
+    def take(self, size: int) -> torch.Tensor:
+        """`size` uninitialised elements; grown with room to spare up to the limit."""
+        if self._data.numel() < size:
+            roomy = min(self._data.numel() * 3 // 2, self._limit)
+            self._data = self._data.new_empty(max(size, roomy))
+        return self._data[:size]
+
+
 class TorchSDPA:
     """Gathers the blocks of like rows with one index and computes them as one dense batch.
 
@@ -60,10 +75,10 @@ class TorchSDPA:
     def __init__(self, setup: AttentionSetup) -> None:
         params = setup.params
         self._device = setup.device
-        key_bytes = 2 * params.num_kv_heads * params.head_size * setup.kv_dtype.itemsize
-        self._max_keys = _MAX_GATHER_BYTES // key_bytes
-        self._gathered = torch.empty(0, dtype=setup.kv_dtype, device=setup.device)
-        self._scores = torch.empty(0, device=setup.device)
+        per_key = 2 * params.num_kv_heads * params.head_size
+        self._max_keys = _MAX_GATHER_BYTES // (per_key * setup.kv_dtype.itemsize)
+        self._gathered = _Buffer(self._max_keys * per_key, setup.kv_dtype, setup.device)
+        self._scores = _Buffer(self._max_keys * params.num_heads, torch.float32, setup.device)
 
     @classmethod
     def unsupported(cls, setup: AttentionSetup) -> list[str]:
@@ -175,9 +190,7 @@ class TorchSDPA:
         page = block_size * head_size
         num_pages = (num_blocks - 1) * kv.stride(0) // page + 2 * num_kv_heads
         cache = kv.as_strided((num_pages, page), (page, 1))
-        size = group.head_pages.numel() * page
-        self._gathered = _at_least(self._gathered, size)
-        pages = self._gathered[:size].view(-1, page)
+        pages = self._gathered.take(group.head_pages.numel() * page).view(-1, page)
         torch.index_select(cache, 0, group.head_pages, out=pages)
         tokens = pages.view(-1, head_size).index_fill_(0, group.stale, 0.0)
         return tokens.view(2, group.num_rows, num_kv_heads, group.key_len, head_size).float()
@@ -194,9 +207,8 @@ class TorchSDPA:
         num_rows, num_kv_heads, key_len, head_size = keys.shape
         # One matrix of the query heads that share a KV head.
         queries = (q * scale).reshape(num_rows * num_kv_heads, -1, head_size)
-        size = q.shape[0] * q.shape[1] * key_len
-        self._scores = _at_least(self._scores, size)
-        scores = self._scores[:size].view(*queries.shape[:2], key_len)
+        scores = self._scores.take(q.shape[0] * q.shape[1] * key_len)
+        scores = scores.view(*queries.shape[:2], key_len)
         torch.bmm(queries, keys.flatten(0, 1).transpose(1, 2), out=scores)
         scores.view(num_rows, -1, key_len).add_(mask)
         return torch.bmm(torch.softmax(scores, dim=-1), values.flatten(0, 1)).view(num_rows, -1)
@@ -222,10 +234,3 @@ def _prefill(
         queries, keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=True
     )
     return out.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _at_least(buffer: torch.Tensor, size: int) -> torch.Tensor:
-    """`buffer`, or a larger one: sequences grow, and fresh memory costs more than its use."""
-    if buffer.numel() >= size:
-        return buffer
-    return buffer.new_empty(max(size, buffer.numel() * 3 // 2))

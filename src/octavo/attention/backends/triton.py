@@ -59,6 +59,7 @@ class TritonAttention:
         self._num_heads = params.num_heads
         self._num_kv_heads = params.num_kv_heads
         self._head_size = params.head_size
+        self._block_size = setup.block_size
         self._decode_config = decode_config(params.head_size, setup.kv_dtype.itemsize)
         self._prefill_config = prefill_config(params.head_size, setup.dtype.itemsize)
         group = params.num_heads // params.num_kv_heads
@@ -77,6 +78,8 @@ class TritonAttention:
             reasons.append(f"it needs compute capability 8.0 or later, not {major}.{minor}")
         if setup.params.head_size > 256:
             reasons.append(f"head size {setup.params.head_size} is above 256")
+        if setup.block_size > 128 or setup.block_size & (setup.block_size - 1):
+            reasons.append(f"block size {setup.block_size} isn't a power of two up to 128")
         if setup.kv_dtype != setup.dtype:
             reasons.append(f"a cache of {setup.kv_dtype} with queries of {setup.dtype}")
         return reasons
@@ -106,19 +109,15 @@ class TritonAttention:
         make = torch.empty if batch.num_tokens == q.shape[0] else torch.zeros
         out = make(q.shape, dtype=q.dtype, device=q.device)
         num_rows = batch.seq_lens.shape[0]
-        rows = (
-            batch.query_start_loc[: num_rows + 1],
-            batch.seq_lens,
-            batch.slots,
-            batch.block_table,
-        )
+        start_loc = batch.query_start_loc[: num_rows + 1]
         window = params.sliding_window or 0
         if metadata.has_decode:
             paged_decode(
                 q,
                 kv,
                 out,
-                *rows,
+                start_loc,
+                batch.seq_lens,
                 self._decode_map(metadata, window),
                 scale=params.scale,
                 soft_cap=params.soft_cap,
@@ -130,7 +129,10 @@ class TritonAttention:
                 q,
                 kv,
                 out,
-                *rows,
+                start_loc,
+                batch.seq_lens,
+                batch.slots,
+                batch.block_table,
                 self._prefill_map(metadata, q.shape[0]),
                 scale=params.scale,
                 window=window,
@@ -147,6 +149,9 @@ class TritonAttention:
             found = metadata.decode_maps[window] = build_decode_map(
                 batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
                 batch.seq_lens,
+                batch.slots,
+                batch.block_table,
+                block_size=self._block_size,
                 num_heads=self._num_heads,
                 num_kv_heads=self._num_kv_heads,
                 head_size=self._head_size,

@@ -24,9 +24,8 @@ _INVALID = re.compile(r"(?P<what>.*) - at (?:`key` in )?`\$\.?(?P<path>.*)`", re
 _MISSING = re.compile(r"missing required field `(\w+)`")
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _FIELD_BEFORE = re.compile(rb'"([^"\\]{1,64})"\s*:\s*"?[^"]{0,64}$')
-_HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-_LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_SURROGATE = re.compile(rb"\\u[dD]([89a-fA-F])[0-9a-fA-F]{2}")
+_ESCAPE_LENGTH = 6  # of \\uXXXX
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -111,12 +110,26 @@ def _malformed(body: bytes, error: Exception) -> RequestError:
             return RequestError(
                 f"{where}NaN and Infinity are not numbers in JSON (byte {at})", name
             )
-    surrogate = _LONE_SURROGATE.search(body)
-    if surrogate is not None:
-        name = _field_before(body, surrogate.start())
-        escape = surrogate.group().decode()
+    at_surrogate = _lone_surrogate(body)
+    if at_surrogate is not None:
+        name = _field_before(body, at_surrogate)
+        escape = body[at_surrogate : at_surrogate + _ESCAPE_LENGTH].decode()
         return RequestError(f"{escape} is half of a surrogate pair, not a character", name)
     return RequestError(f"The body is not valid JSON: {_lower(str(error))}")
+
+
+def _lone_surrogate(body: bytes) -> int | None:
+    """Where the first escaped half of a surrogate pair stands without the other half."""
+    high_at: int | None = None
+    for match in _SURROGATE.finditer(body):
+        at = match.start()
+        is_low = match.group(1) in b"cdefCDEF"
+        if high_at is not None and not (is_low and at == high_at + _ESCAPE_LENGTH):
+            return high_at
+        if is_low and high_at is None:
+            return at
+        high_at = None if is_low else at
+    return high_at
 
 
 def _field_before(body: bytes, position: int) -> str | None:

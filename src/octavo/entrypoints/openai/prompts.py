@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.entrypoints.openai.workers import Workers
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import RequestError
 
-_INLINE_CHARS = 4096  # longer texts are tokenized in a thread: about a millisecond
+# More is tokenized in a thread: about a millisecond.
+_INLINE_CHARS = 4096
+_INLINE_TEXTS = 16
 _NORMALIZED = 4  # a normalizer makes one character of at most four
 _TRUNCATED = 4  # a prompt that will be truncated may be so many times too long
 
@@ -29,26 +32,43 @@ class PromptBuilder:
         self._workers = workers
         self._max_chars = 0 if tokenizer is None else max_model_len * _most_chars(tokenizer)
 
-    async def from_text(
-        self, text: str, *, add_special_tokens: bool, truncate: bool = False, param: str = "prompt"
-    ) -> Prompt:
-        """Tokenize a text.
+    async def from_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool,
+        truncate: bool = False,
+        param: str = "prompt",
+    ) -> list[Prompt]:
+        """Tokenize texts.
 
         A text that is too long whatever its tokens are is refused without tokenizing it. Raises
         RequestError.
         """
         tokenizer = self.tokenizer(param)
         limit = self._max_chars * (_TRUNCATED if truncate else 1)
-        if len(text) > limit:
+        longest = max(map(len, texts))
+        if longest > limit:
             raise RequestError(
-                f"{param} has {len(text)} characters; a prompt of max_model_len="
+                f"{param} has {longest} characters; a prompt of max_model_len="
                 f"{self._max_model_len} tokens has at most {limit}",
                 param,
             )
-        if len(text) <= _INLINE_CHARS:
-            return Prompt(tokenizer.encode(text, add_special_tokens), text)
-        ids = await self._workers.run(lambda: tokenizer.encode(text, add_special_tokens))
-        return Prompt(ids, text)
+
+        def encode() -> list[Prompt]:
+            return [Prompt(tokenizer.encode(text, add_special_tokens), text) for text in texts]
+
+        if sum(map(len, texts)) <= _INLINE_CHARS and len(texts) <= _INLINE_TEXTS:
+            return encode()
+        return await self._workers.run(encode)
+
+    def from_ids(self, ids: Sequence[list[int]], *, truncate: bool = False) -> list[Prompt]:
+        """Prompts that came as token ids; the engine looks at the ids. Raises RequestError."""
+        limit = self._max_model_len * (_TRUNCATED if truncate else 1)
+        longest = max(map(len, ids))
+        if longest > limit:
+            raise RequestError(f"prompt has {longest} tokens; at most {limit} fit", "prompt")
+        return [Prompt(each, None) for each in ids]
 
     def tokenizer(self, param: str | None = None) -> Tokenizer:
         """The tokenizer, for a request that can't be served without one. Raises RequestError."""

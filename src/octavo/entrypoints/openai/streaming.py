@@ -15,6 +15,8 @@ from octavo.entrypoints.openai.schema.common import Usage
 
 T = TypeVar("T")
 
+_STARTED_AT_ONCE = 32  # streams; others get their turn in between
+
 DONE = b"data: [DONE]\n\n"
 
 _HEADERS = [
@@ -110,9 +112,13 @@ async def merge(
                 yield 0, error
         return
     queue: asyncio.Queue[tuple[int, T | Exception | None]] = asyncio.Queue(len(streams))
-    feeds = [asyncio.create_task(_feed(i, stream, queue)) for i, stream in enumerate(streams)]
-    num_open = len(feeds)
+    feeds: list[asyncio.Task[None]] = []
+    num_open = len(streams)
     try:
+        for number, stream in enumerate(streams):
+            feeds.append(asyncio.create_task(_feed(number, stream, queue)))
+            if number % _STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         while num_open:
             number, news = await queue.get()
             if news is None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from octavo.attention.interface import AttentionContext, AttentionParams
+from octavo.config.architectures import SLIDING_ATTENTION
 from octavo.layers.activation import SiluAndMul
 from octavo.layers.attention import Attention
 from octavo.layers.embedding import ParallelLMHead, VocabParallelEmbedding
@@ -25,8 +26,6 @@ from octavo.layers.norm import RMSNorm
 from octavo.layers.rotary import RopeSettings, RotaryEmbedding
 from octavo.models.common.weights import WeightMap, weight_map
 from octavo.models.context import ModelContext
-
-SLIDING = "sliding_attention"
 
 
 class SelfAttention(nn.Module):
@@ -60,7 +59,9 @@ class SelfAttention(nn.Module):
             num_heads=self.qkv_proj.num_heads,
             num_kv_heads=self.qkv_proj.num_kv_heads,
             head_size=arch.head_size,
-            sliding_window=arch.sliding_window if arch.layer_types[index] == SLIDING else None,
+            sliding_window=arch.sliding_window
+            if arch.layer_types[index] == SLIDING_ATTENTION
+            else None,
         )
         self.attn = Attention(context.at("attn"), params, rotary, self.q_norm, self.k_norm)
 

@@ -44,6 +44,7 @@ STEPS = {
     "decode rows": ([1] * 5, [1, 16, 17, 300, 4]),
     "decode rows of very different lengths": ([1] * 6, [3, 900, 20, 257, 512, 513]),
     "one prompt": ([33], [33]),
+    "a prompt one longer than a window": ([8], [8]),
     "a later chunk": ([20], [77]),
     "prompts of one class": ([9, 12, 16], [9, 12, 16]),
     "prompts and chunks": ([9, 40, 2, 64], [9, 55, 300, 64]),

@@ -221,12 +221,13 @@ async def _prompt(context: ServerContext, body: ChatRequest) -> Prompt:
     if body.tool_choice not in (None, "none", "auto"):
         raise RequestError("tool_choice must be none: tool calls are not parsed", "tool_choice")
     text = await context.workers.run(lambda: context.conversations.render(body))
-    return await context.prompts.from_text(
-        text,
+    (prompt,) = await context.prompts.from_texts(
+        [text],
         add_special_tokens=bool(body.add_special_tokens),
         truncate=body.truncate_prompt_tokens is not None,
         param="messages",
     )
+    return prompt
 
 
 def _role_and_echo(body: ChatRequest, response_role: str) -> tuple[str, str]:

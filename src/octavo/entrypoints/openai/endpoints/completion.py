@@ -254,35 +254,32 @@ def _sampling_params(context: ServerContext, body: CompletionRequest) -> Samplin
 
 
 async def _prompts(context: ServerContext, body: CompletionRequest, n: int) -> list[Prompt]:
-    sources = _sources(body.prompt)
-    if len(sources) > MAX_PROMPTS:
-        raise RequestError(f"prompt has {len(sources)} entries; at most {MAX_PROMPTS}", "prompt")
-    if len(sources) * n > MAX_SEQUENCES:
-        raise RequestError(
-            f"{len(sources)} prompts x n={n} are more than {MAX_SEQUENCES} sequences", "n"
-        )
-    return [
-        await context.prompts.from_text(
-            source,
-            add_special_tokens=body.add_special_tokens is not False,
-            truncate=body.truncate_prompt_tokens is not None,
-        )
-        if isinstance(source, str)
-        else Prompt(source, None)
-        for source in sources
-    ]
+    texts, ids = _sources(body.prompt)
+    count = len(texts) + len(ids)
+    if count > MAX_PROMPTS:
+        raise RequestError(f"prompt has {count} entries; at most {MAX_PROMPTS}", "prompt")
+    if count * n > MAX_SEQUENCES:
+        raise RequestError(f"{count} prompts x n={n} are more than {MAX_SEQUENCES} sequences", "n")
+    truncate = body.truncate_prompt_tokens is not None
+    if ids:
+        return context.prompts.from_ids(ids, truncate=truncate)
+    return await context.prompts.from_texts(
+        texts, add_special_tokens=body.add_special_tokens is not False, truncate=truncate
+    )
 
 
-def _sources(prompt: str | list[Any]) -> list[str | list[int]]:
-    """The prompts of a request, each a text or a list of token ids."""
+def _sources(prompt: str | list[Any]) -> tuple[list[str], list[list[int]]]:
+    """(texts, lists of token ids) of a request, one of them empty."""
     if isinstance(prompt, str):
-        return [prompt]
+        return [prompt], []
     kinds = {type(entry) for entry in prompt}
     if not prompt:
         raise RequestError("prompt is an empty list; send at least one prompt", "prompt")
     if len(kinds) > 1:
         raise RequestError("prompt mixes texts, token ids and lists; use one kind", "prompt")
-    return [prompt] if kinds == {int} else list(prompt)
+    if kinds == {str}:
+        return prompt, []
+    return [], [prompt] if kinds == {int} else prompt
 
 
 ENDPOINTS = (Endpoint("/v1/completions", ("POST",), create_completion, CompletionRequest),)

@@ -28,7 +28,7 @@ async def tokenize(
         special, param = bool(body.add_special_tokens), "messages"
     else:
         text, special, param = body.prompt, body.add_special_tokens is not False, "prompt"
-    prompt = await context.prompts.from_text(text, add_special_tokens=special, param=param)
+    (prompt,) = await context.prompts.from_texts([text], add_special_tokens=special, param=param)
     texts = None
     if body.return_token_strs:
         spellings = tokenizer.convert_ids_to_tokens(prompt.token_ids)
@@ -42,13 +42,14 @@ async def detokenize(context: ServerContext, info: RequestInfo, body: Detokenize
     """The text of token ids, special tokens included."""
     tokenizer = context.prompts.tokenizer()
     size = context.engine.config.model.vocab_size
-    for token_id in body.tokens:
-        if not 0 <= token_id < size:
-            raise RequestError(f"tokens holds the id {token_id}, outside [0, {size})", "tokens")
-    text = await context.workers.run(
-        lambda: tokenizer.decode(body.tokens, skip_special_tokens=False)
-    )
-    return json_reply(DetokenizeResponse(text))
+
+    def decode() -> str:
+        for token_id in body.tokens:
+            if not 0 <= token_id < size:
+                raise RequestError(f"tokens holds the id {token_id}, outside [0, {size})", "tokens")
+        return tokenizer.decode(body.tokens, skip_special_tokens=False)
+
+    return json_reply(DetokenizeResponse(await context.workers.run(decode)))
 
 
 def _kind(

@@ -31,10 +31,8 @@ class UnquantizedLinear:
 
     def process_after_load(self, layer: nn.Module) -> None:
         """Let the kernels repack the weight; the layer gives its own up if they did."""
-        weight, bias = layer.weight, layer.bias
-        assert isinstance(weight, torch.Tensor)
-        assert bias is None or isinstance(bias, torch.Tensor)
-        self._bound = self._kernels.prepare_linear(weight, bias)
+        parameters = dict(layer.named_parameters(recurse=False))
+        self._bound = self._kernels.prepare_linear(parameters["weight"], parameters.get("bias"))
         self.nbytes = self._bound.nbytes
         if self.nbytes:
             layer.register_parameter("weight", None)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import random
+
+from octavo.core.request import Request
+from octavo.core.request_queue import RequestQueue
+from unit.core.simulated_executor import make_request
+
+
+def make(index, priority=0, arrival_time=0.0):
+    new = make_request(f"r{index}", 3, priority=priority, arrival_time=arrival_time)
+    return Request(new, arrival_index=index, max_model_len=100)
+
+
+def test_fcfs_is_the_order_of_arrival():
+    queue = RequestQueue("fcfs")
+    requests = [make(i, priority=-i) for i in range(4)]
+    for request in requests:
+        queue.add(request)
+    assert list(queue) == requests
+    queue.remove(requests[1])
+    assert list(queue) == [requests[0], *requests[2:]]
+
+
+def test_a_preempted_request_returns_to_the_front():
+    queue = RequestQueue("fcfs")
+    first, second, third, fourth = (make(i) for i in range(4))
+    queue.add(third)
+    queue.add(fourth)
+    queue.add(second)
+    queue.add(first)
+    assert list(queue) == [first, second, third, fourth]
+
+
+def test_priority_then_arrival():
+    queue = RequestQueue("priority")
+    late = make(0, priority=0, arrival_time=2.0)
+    early = make(1, priority=0, arrival_time=1.0)
+    tied = make(2, priority=0, arrival_time=1.0)
+    urgent = make(3, priority=-1, arrival_time=9.0)
+    for request in (late, tied, early, urgent):
+        queue.add(request)
+    assert list(queue) == [urgent, early, tied, late]
+
+
+def test_random_removal_keeps_the_order():
+    rng = random.Random(1)
+    queue = RequestQueue("priority")
+    inside: list[Request] = []
+    for index in range(300):
+        if inside and rng.random() < 0.4:
+            queue.remove(inside.pop(rng.randrange(len(inside))))
+        else:
+            request = make(index, rng.randrange(3), float(rng.randrange(3)))
+            inside.append(request)
+            queue.add(request)
+        assert list(queue) == sorted(inside, key=lambda r: r.priority_key)
+        assert len(queue) == len(inside)
+
+
+def test_victims():
+    old, young = make(0, priority=5), make(1, priority=0)
+    assert RequestQueue("fcfs").choose_victim([old, young]) is young
+    assert RequestQueue("priority").choose_victim([young, old]) is old
+    later = make(2, priority=5, arrival_time=1.0)
+    assert RequestQueue("priority").choose_victim([later, old, young]) is later
+
+
+def test_protected_requests_are_spared():
+    old, young = make(0), make(1)
+    young.preempt()
+    young.reserve_until = 10
+    assert RequestQueue("fcfs").choose_victim([old, young]) is old
+    assert RequestQueue("fcfs").choose_victim([young]) is None

@@ -34,14 +34,14 @@ class Mix:
             ]
         )
 
-    def options(self) -> dict:
-        """The engine's arguments."""
+    def options(self, few_blocks: int | None = None) -> dict:
+        """The engine's arguments; `few_blocks` is the size of a small cache."""
         options = {
             "max_num_batched_tokens": self.chunk or 256,
             "enable_chunked_prefill": self.chunk is not None,
             "enable_prefix_caching": self.prefix_cache,
             "async_scheduling": self.steps_in_flight == 2,
-            "num_gpu_blocks_override": FEW_BLOCKS if self.few_blocks else 400,
+            "num_gpu_blocks_override": (few_blocks or FEW_BLOCKS) if self.few_blocks else 600,
         }
         return options | {"max_num_seqs": 10, "max_model_len": MAX_MODEL_LEN}
 

@@ -26,7 +26,7 @@ from octavo.kernels.stream_gemm_table import measured_configs
 
 BF16 = torch.bfloat16
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-INSTRUCTIONS = ("HGMMA", "HMMA", "LDGSTS", "LDL", "STL", "UBLKPF", "ACQBULK")
+INSTRUCTIONS = ("HGMMA", "HMMA", "LDGSTS", "LDL", "STL", "ACQBULK")
 
 
 class _NoDevice:
@@ -66,16 +66,16 @@ def _zeros(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 def _small_kernels() -> None:
     x, weight = _zeros(4, 4096), _zeros(4096)
-    norm.rms_norm(x, weight, 1e-6, pdl=True)
-    norm.fused_add_rms_norm(x, _zeros(4, 4096), weight, 1e-6, pdl=True)
-    activation.silu_and_mul(_zeros(4, 24576), pdl=True)
-    embedding.embedding(_zeros(4, dtype=torch.int32), _zeros(8, 4096), pdl=True)
+    norm.rms_norm(x, weight, 1e-6, pdl=1)
+    norm.fused_add_rms_norm(x, _zeros(4, 4096), weight, 1e-6, pdl=1)
+    activation.silu_and_mul(_zeros(4, 24576), pdl=1)
+    embedding.embedding(_zeros(4, dtype=torch.int32), _zeros(8, 4096), pdl=1)
     kv = _zeros(4, 2, 2, 8, 16, 128)[:, 1]
     for tokens in (4, 300):
         at = _zeros(tokens, dtype=torch.int64)
         rest = (1e-6, _zeros(8, 128, dtype=torch.float32), at, at, kv, 128, True)
         qkv = _zeros(tokens, 6144)
-        rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=True)
+        rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=1)
     logits = _zeros(4, 151936, dtype=torch.float32)
     sample.greedy(logits)
     keys = sample.row_keys(*_zeros(3, 4, dtype=torch.int32))
@@ -90,7 +90,7 @@ def _small_kernels() -> None:
 
 def _attention_kernels() -> None:
     start_loc, seq_lens = _zeros(5, dtype=torch.int32), _zeros(4, dtype=torch.int32)
-    rows = (start_loc, seq_lens, _zeros(4, dtype=torch.int64), _zeros(4, 64, dtype=torch.int32))
+    slots, table = _zeros(4, dtype=torch.int64), _zeros(4, 64, dtype=torch.int32)
     for num_heads, num_kv_heads, head_size, query_len in [
         (32, 8, 128, 1),
         (16, 8, 128, 1),
@@ -100,25 +100,30 @@ def _attention_kernels() -> None:
     ]:
         kv = _zeros(4, 2, 2, num_kv_heads, 16, head_size)[:, 1]
         q = _zeros(4, num_heads, head_size)
-        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "pdl": True}
+        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "pdl": 1}
         decode_map = build_decode_map(
             start_loc,
             seq_lens,
+            slots,
+            table,
+            block_size=16,
             head_size=head_size,
             max_query_len=query_len,
             window=0,
             config=decode_config(head_size, 2),
             **heads,
         )
-        paged_decode(q, kv, q.clone(), *rows, decode_map, scale=1.0, pdl=True)
+        paged_decode(q, kv, q.clone(), start_loc, decode_map, scale=1.0, pdl=1)
         prefill_map = build_prefill_map(
             start_loc,
+            seq_lens,
+            slots,
             num_tokens=4,
             min_query_len=2,
             config=prefill_config(head_size, 2),
             **heads,
         )
-        paged_prefill(q, kv, q.clone(), *rows, prefill_map, scale=1.0, pdl=True)
+        paged_prefill(q, kv, q.clone(), table, prefill_map, scale=1.0, pdl=1)
 
 
 def _gemm_kernels() -> None:
@@ -128,7 +133,7 @@ def _gemm_kernels() -> None:
         shapes.setdefault(config, (num_rows, num_out, inner))
     for config, (num_rows, _, inner) in shapes.items():
         weight = _zeros(256, inner)
-        stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=True)
+        stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=1)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def randn(*shape: int, device: str, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(*shape).to(dtype).to(device)
 
 
-def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
+def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: int) -> None:
     wide = randn(num_rows, width + 8, device=device, dtype=dtype)
     x, weight = wide[:, :width], randn(width, device=device, dtype=dtype)
     out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
@@ -54,7 +54,7 @@ def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl:
     assert_close(out, F.rms_norm(total.double(), (width,), weight.double(), 1e-6), dtype)
 
 
-def check_activation(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
+def check_activation(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: int) -> None:
     x = randn(num_rows, 2 * width, device=device, dtype=dtype)
     out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
     activation.silu_and_mul(x, out=out, pdl=pdl)
@@ -77,7 +77,7 @@ def check_rotary(
     num_tokens: int,
     device: str,
     dtype: torch.dtype,
-    pdl: bool,
+    pdl: int,
 ) -> None:
     """The reference in the same dtype rounds at the same places, so it is compared directly."""
     num_heads, num_kv_heads, head_size = heads
@@ -112,22 +112,18 @@ def check_gemm(
     dtype: torch.dtype,
     *,
     bias: bool = False,
-    gated: bool = False,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     num_rows, num_out, inner = shape
     x = randn(num_rows, inner, device=device, dtype=dtype)
     weight = randn(num_out, inner, device=device, dtype=dtype) / inner**0.5
     offset = randn(num_out, device=device, dtype=dtype) if bias else None
     expected = F.linear(x.double(), weight.double(), None if offset is None else offset.double())
-    if gated:
-        gate, up = expected.chunk(2, dim=-1)
-        expected = F.silu(gate) * up
     arrivals = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
     results = []
     for _ in range(2):
         out = torch.full(expected.shape, NAN, dtype=dtype, device=device)
-        stream_gemm(x, weight, offset, config, arrivals, gated=gated, out=out, pdl=pdl)
+        stream_gemm(x, weight, offset, config, arrivals, out=out, pdl=pdl)
         assert_close(out, expected, dtype)
         results.append(out)
     assert torch.equal(*results)

@@ -33,7 +33,10 @@ class Resource(Protocol):
         """
 
     def commit(self, request: Request, num_tokens: int) -> None:
-        """Take what computing the next `num_tokens` needs, as `want` has just granted."""
+        """Take what computing the next `num_tokens` needs, as `want` has just granted.
+
+        In the same step both may be called again, for more tokens from the same first one.
+        """
 
     def release(self, request: Request) -> None:
         """Give back everything: preempted (`finish_reason` is None) or finished."""
@@ -98,7 +101,7 @@ class KVBlocks:
         """Admission if the request has a `prefix_hit`, else growth of a running request."""
         hit = request.prefix_hit
         if hit is not None:
-            request.reserve_until = self._room(request)
+            request.reserve_until = self._tokens_to_hold(request)
             request.blocks_wanted = self._kv.blocks_to_admit(hit, request.reserve_until)
             return num_tokens if request.blocks_wanted <= self._admission_limit() else DEFER
         released = self._kv.release_outside(request)
@@ -139,12 +142,13 @@ class KVBlocks:
         spare = self._num_holders * self._kv.num_groups
         return self._kv.num_free_blocks - self._num_reserved - spare
 
-    def _room(self, request: Request) -> int:
+    def _tokens_to_hold(self, request: Request) -> int:
         """Tokens for which blocks are set aside at admission."""
-        room = request.num_tokens
+        num_tokens = request.num_tokens
         if request.num_preemptions:
-            room += ROOM_TOKENS * ROOM_GROWTH**request.num_preemptions
-        return self._end(max(min(room, request.max_computed), request.num_tokens))
+            num_tokens += ROOM_TOKENS * ROOM_GROWTH**request.num_preemptions
+            num_tokens = max(min(num_tokens, request.max_computed), request.num_tokens)
+        return self._end(num_tokens)
 
     def _end(self, num_tokens: int) -> int:
         return min(num_tokens + self._num_lookahead_tokens, self._max_model_len)

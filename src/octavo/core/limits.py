@@ -48,8 +48,10 @@ class SchedulerLimits:
 
     @property
     def max_chunk(self) -> int:
-        """The most tokens of one prefill in one step."""
-        return self.long_prefill_token_threshold or self.max_num_batched_tokens
+        """The most tokens of one prefill in one step, the budget aside."""
+        if self.enable_chunked_prefill and self.long_prefill_token_threshold:
+            return self.long_prefill_token_threshold
+        return self.max_model_len
 
     def may_split(self, num_tokens: int) -> bool:
         """Whether a prefill of so many tokens may be computed in several steps.

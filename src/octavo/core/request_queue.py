@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -14,6 +15,19 @@ POLICIES: dict[str, Callable[[Request], Any]] = {
     "fcfs": attrgetter("arrival_index"),
     "priority": attrgetter("priority_key"),
 }
+# How far `serve` looks past requests that can't start now.
+LOOK_AHEAD = 64
+# How many requests may be admitted ahead of one that did not fit; then the queue waits for it.
+MAX_BYPASSES = 16
+
+
+class Verdict(enum.Enum):
+    """The answer to a waiting request."""
+
+    ADMITTED = enum.auto()
+    REFUSED = enum.auto()  # no room for it: others may pass, MAX_BYPASSES times
+    LATER = enum.auto()  # it is better off after something that is under way: others may pass
+    FULL = enum.auto()  # nobody can be admitted any more in this step
 
 
 class RequestQueue:
@@ -33,8 +47,34 @@ class RequestQueue:
         insort(self._requests, request, key=self._key)
 
     def remove(self, request: Request) -> None:
-        """A request that is in the queue leaves it: admitted, or finished while it waited."""
+        """A request that is in the queue leaves it."""
         del self._requests[bisect_left(self._requests, self._key(request), key=self._key)]
+
+    def serve(self, admit: Callable[[Request], Verdict]) -> None:
+        """Offer requests to `admit` in order; those that it admits leave the queue.
+
+        Smaller requests may pass one that does not fit, but the number is limited over its whole
+        wait, so it does not starve.
+        """
+        admitted: list[Request] = []
+        refused: list[Request] = []
+        num_passed = 0
+        for request in self._requests:
+            verdict = admit(request)
+            if verdict is Verdict.ADMITTED:
+                admitted.append(request)
+                for other in refused:
+                    other.num_bypasses += 1
+            elif verdict is Verdict.FULL or num_passed == LOOK_AHEAD:
+                break
+            else:
+                num_passed += 1
+                if verdict is Verdict.REFUSED:
+                    refused.append(request)
+            if refused and max(other.num_bypasses for other in refused) >= MAX_BYPASSES:
+                break
+        for request in admitted:
+            self.remove(request)
 
     def choose_victim(self, running: list[Request]) -> Request | None:
         """The request to preempt: the last in the order of service that is not protected."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 from octavo.core.admission import DEFER, KVBlocks, Resource, ResourceChain
+from octavo.core.counters import SchedulerCounters
 from octavo.core.kv.manager import KVCacheManager
 from octavo.core.kv.planning import check_fits
 from octavo.core.leaders import PrefixLeaders
 from octavo.core.limits import SchedulerLimits
 from octavo.core.request import Request, RequestStatus
-from octavo.core.request_queue import POLICIES, RequestQueue
+from octavo.core.request_queue import POLICIES, RequestQueue, Verdict
 from octavo.core.slots import SlotPool
 from octavo.core.step import Step
 from octavo.core.update import ResultApplier
@@ -22,21 +22,8 @@ from octavo.types.errors import ConfigError, RequestError
 from octavo.types.kv_spec import KVCacheConfig
 from octavo.types.request import EngineCoreRequest, FinishRequest
 from octavo.types.runner_output import ModelRunnerOutput
-from octavo.types.scheduler_output import SchedulerOutput
-from octavo.types.stats import PrefixCacheStats, SchedulerStats
-
-# How far admission looks past waiting requests that can't start now, per step.
-LOOK_AHEAD = 32
-# How many requests may be admitted ahead of one that did not fit; then the queue waits for it.
-MAX_BYPASSES = 16
-# Stands for a draft that the device makes itself at the end of the step before.
-DEVICE_DRAFT = -1
-
-
-class _Verdict(enum.Enum):
-    ADMITTED = enum.auto()
-    REFUSED = enum.auto()  # does not fit: others may pass, MAX_BYPASSES times
-    LATER = enum.auto()  # better off after what is under way: others may pass
+from octavo.types.scheduler_output import DEVICE_DRAFT, SchedulerOutput
+from octavo.types.stats import SchedulerStats
 
 
 class Scheduler:
@@ -50,13 +37,12 @@ class Scheduler:
     2. parts of running prefills.
     3. waiting requests, unless somebody was preempted.
 
-    Admission goes in queue order. A request for which the KV cache has no room is passed by
-    smaller ones, but by no more than MAX_BYPASSES of them; then nobody passes. A request whose
-    next prefix block another prefill computes in this step waits for it (`PrefixLeaders`).
-    A prefill that can't be finished with what is left of the budget ("long") takes half of it,
-    and in the end whatever the requests behind it did not use; while it is under way, only
-    prefills that fit the rest of a step are admitted. So a short prompt waits a step or two
-    behind a long one, and long prompts are computed one after the other.
+    Admission goes in queue order (`RequestQueue.serve`). A request whose next prefix block another
+    prefill computes in this step waits for it (`PrefixLeaders`). A prefill that can't be finished
+    with what is left of the budget ("long") takes half of it, and in the end whatever the
+    requests behind it did not use; while it is under way, only prefills that fit the rest of a
+    step are admitted. So a short prompt waits a step or two behind a long one, and long prompts
+    are computed one after the other.
 
     Results may be outstanding: `schedule()` can be called up to `max_concurrent_steps` times
     before the oldest step's `update_from_output()`. A decode row is scheduled without knowing its
@@ -89,10 +75,10 @@ class Scheduler:
         until no step in flight has it, so twice `max_num_seqs` avoids waiting for one.
         `long_prefill_token_threshold`: most tokens of one prefill per step; 0: no limit.
         `model_hash_key`: see BlockHasher. `vocab_size`: sampled ids outside it fail the request;
-        None: unchecked. `num_speculative_tokens`: drafts per decode row; while a step of the
-        request is in flight they are drafts that the device makes (ids DEVICE_DRAFT), otherwise
-        those of ModelRunnerOutput.draft_token_ids. `resources`: what requests need besides KV
-        blocks, asked in this order.
+        None: any 32-bit id will do. `num_speculative_tokens`: drafts per decode row; while a step
+        of the request is in flight they are drafts that the device makes (ids DEVICE_DRAFT),
+        otherwise those of ModelRunnerOutput.draft_token_ids. `resources`: what requests need
+        besides KV blocks, asked in this order.
 
         Raises ConfigError if a value is out of range or `max_model_len` does not fit the cache.
         """
@@ -129,7 +115,8 @@ class Scheduler:
         self._chain = ResourceChain([self._blocks, *resources])
         self._leaders = PrefixLeaders(self._kv)
         self._slots = SlotPool(num_slots)
-        self._results = ResultApplier(self._kv, vocab_size)
+        self._counters = SchedulerCounters()
+        self._results = ResultApplier(self._kv, self._counters, vocab_size)
 
         self._requests: dict[str, Request] = {}  # unfinished
         self._waiting = RequestQueue(policy)
@@ -137,11 +124,6 @@ class Scheduler:
         self._in_flight: deque[Step] = deque()  # consecutive step ids
         self._next_step_id = 0
         self._num_arrivals = 0
-
-        self._num_preemptions = 0
-        self._preemptions_reported = 0
-        self._tokens_since_report = 0
-        self._prefix_stats = PrefixCacheStats()
 
     # Requests come and go.
 
@@ -196,12 +178,12 @@ class Scheduler:
         step = Step(self._next_step_id, self._limits.max_num_batched_tokens)
         if len(self._in_flight) == self._limits.max_concurrent_steps:
             return SchedulerOutput(step.step_id)
-        num_preemptions = self._num_preemptions
+        num_preemptions = self._counters.num_preemptions
         self._leaders.start_step()
         prefills = self._schedule_decodes(step)
         self._schedule_prefills(step, prefills)
-        if self._num_preemptions == num_preemptions:
-            self._admit_waiting(step)
+        if self._counters.num_preemptions == num_preemptions:
+            self._waiting.serve(lambda request: self._try_to_admit(request, step))
         self._extend_long_prefill(step)
         return self._launch(step) if step.requests else SchedulerOutput(step.step_id)
 
@@ -274,22 +256,13 @@ class Scheduler:
         """State now and counts since the last call; None with log_stats off."""
         if not self._log_stats:
             return None
-        drafted, accepted = self._results.take_draft_counts()
-        stats = SchedulerStats(
+        return self._counters.report(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
             kv_cache_usage=self._kv.usage,
-            num_preemptions=self._num_preemptions - self._preemptions_reported,
-            num_scheduled_tokens=self._tokens_since_report,
-            prefix_cache=self._prefix_stats if self._kv.hit_granularity else None,
             step=self._next_step_id,
-            num_draft_tokens=drafted,
-            num_accepted_tokens=accepted,
+            has_prefix_cache=self._kv.hit_granularity > 0,
         )
-        self._preemptions_reported = self._num_preemptions
-        self._tokens_since_report = 0
-        self._prefix_stats = PrefixCacheStats()
-        return stats
 
     # Running requests.
 
@@ -357,7 +330,7 @@ class Scheduler:
         request.preempt()
         self._running.remove(request)
         self._waiting.add(request)
-        self._num_preemptions += 1
+        self._counters.num_preemptions += 1
         if self._log_stats:
             request.record(EventType.PREEMPTED)
 
@@ -406,41 +379,32 @@ class Scheduler:
 
     # Waiting requests.
 
-    def _admit_waiting(self, step: Step) -> None:
-        room = min(self._limits.max_running - len(self._running), self._slots.num_free)
-        passed: list[Request] = []
-        num_skipped = 0
-        for request in self._waiting:
-            if len(step.admitted) >= room or not step.budget or num_skipped > LOOK_AHEAD:
-                break
-            if self._leaders.holds(request, step.step_id):
-                continue
-            verdict = self._try_to_admit(request, step)
-            if verdict is _Verdict.ADMITTED:
-                for other in passed:
-                    other.num_bypasses += 1
-            else:
-                num_skipped += 1
-                if verdict is _Verdict.REFUSED:
-                    passed.append(request)
-            if passed and max(other.num_bypasses for other in passed) >= MAX_BYPASSES:
-                break
-        for request in step.admitted:
-            self._waiting.remove(request)
-
-    def _try_to_admit(self, request: Request, step: Step) -> _Verdict:
+    def _try_to_admit(self, request: Request, step: Step) -> Verdict:
+        if (
+            not step.budget
+            or not self._slots.num_free
+            or len(self._running) == self._limits.max_running
+        ):
+            return Verdict.FULL
+        if self._leaders.holds(request, step.step_id):
+            return Verdict.LATER
         if not self._blocks.may_fit(request):
-            return _Verdict.REFUSED
+            return Verdict.REFUSED
+        if step.long_prefill is not None and request.prefix_hit is not None:
+            # If it was long as well when it was last looked up, save another look-up.
+            missing = request.num_tokens - request.prefix_hit.num_tokens
+            if missing > step.budget:
+                return Verdict.LATER
         hit = request.prefix_hit = self._kv.look_up(request)
         if self._leaders.find(request, hit):
-            return _Verdict.LATER
+            return Verdict.LATER
         num_tokens = self._prefill_share(request, hit.num_tokens, step)
         if not num_tokens:
-            return _Verdict.REFUSED if step.long_prefill is None else _Verdict.LATER
+            return Verdict.REFUSED if step.long_prefill is None else Verdict.LATER
         granted = self._chain.take(request, num_tokens)
         if granted == DEFER:
             # Only a lack of blocks may make the queue wait: it is the others that use them up.
-            return _Verdict.LATER if self._blocks.may_fit(request) else _Verdict.REFUSED
+            return Verdict.LATER if self._blocks.may_fit(request) else Verdict.REFUSED
         self._count_hit(request, hit.num_tokens)
         request.start(self._slots.take(), hit.num_tokens)
         self._running.append(request)
@@ -448,7 +412,7 @@ class Scheduler:
         self._add_prefill(request, granted, step)
         if self._log_stats:
             request.record(EventType.SCHEDULED)
-        return _Verdict.ADMITTED
+        return Verdict.ADMITTED
 
     def _count_hit(self, request: Request, num_tokens: int) -> None:
         """Account for the prefix cache once per request, not again when it is resumed."""
@@ -457,15 +421,16 @@ class Scheduler:
         num_cached_tokens = min(num_tokens, request.num_prompt_tokens)
         request.num_cached_tokens = num_cached_tokens
         if request.reads_prefix_cache:
-            self._prefix_stats.requests += 1
-            self._prefix_stats.queries += request.num_prompt_tokens
-            self._prefix_stats.hits += num_cached_tokens
+            stats = self._counters.prefix_cache
+            stats.requests += 1
+            stats.queries += request.num_prompt_tokens
+            stats.hits += num_cached_tokens
 
     def _launch(self, step: Step) -> SchedulerOutput:
         self._next_step_id += 1
         self._in_flight.append(step)
         output = step.to_output(self._slots.take_freed(), self._blocks.take_new_blocks())
-        self._tokens_since_report += output.total_num_scheduled_tokens
+        self._counters.num_scheduled_tokens += output.total_num_scheduled_tokens
         return output
 
     # Requests leave.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from octavo.core.counters import SchedulerCounters
 from octavo.core.kv.manager import KVCacheManager
 from octavo.core.request import Request
 from octavo.core.step import Step
@@ -21,12 +20,13 @@ Outputs = dict[int, list[EngineCoreOutput]]
 class ResultApplier:
     """Appends tokens, finds the ends of sequences, keeps the prefix cache up to date."""
 
-    def __init__(self, kv: KVCacheManager, vocab_size: int | None) -> None:
-        """`vocab_size`: ids outside it fail their request; None: unchecked."""
+    def __init__(
+        self, kv: KVCacheManager, counters: SchedulerCounters, vocab_size: int | None
+    ) -> None:
+        """`vocab_size`: ids outside it fail their request; None: any 32-bit id will do."""
         self._kv = kv
-        self._vocab_size = sys.maxsize if vocab_size is None else vocab_size
-        self._num_drafted = 0
-        self._num_accepted = 0
+        self._counters = counters
+        self._vocab_size = 1 << 32 if vocab_size is None else vocab_size
 
     def apply(self, step: Step, result: ModelRunnerOutput) -> tuple[Outputs, list[Request]]:
         """Returns the news and the requests that ended.
@@ -71,12 +71,6 @@ class ResultApplier:
                 outputs[client] = [output]
         return outputs, finished
 
-    def take_draft_counts(self) -> tuple[int, int]:
-        """(drafts verified, drafts accepted) since the last call."""
-        counts = self._num_drafted, self._num_accepted
-        self._num_drafted = self._num_accepted = 0
-        return counts
-
     def _apply_row(
         self, step: Step, row: int, request: Request, tokens: list[int], result: ModelRunnerOutput
     ) -> EngineCoreOutput | None:
@@ -114,8 +108,8 @@ class ResultApplier:
         if drafts:
             num_accepted = len(tokens) - 1
             request.num_computed_tokens -= len(drafts) - num_accepted
-            self._num_drafted += len(drafts)
-            self._num_accepted += num_accepted
+            self._counters.num_draft_tokens += len(drafts)
+            self._counters.num_accepted_tokens += num_accepted
 
     def _append(self, request: Request, tokens: list[int]) -> list[int]:
         """Append tokens up to the one that ends the request; returns those appended."""

@@ -131,7 +131,11 @@ class AsyncLLM:
             self._client.abort_requests(aborted)
 
     async def check_health(self) -> None:
-        """Raise EngineDeadError, or EngineStalledError when a step does not end."""
+        """Raise EngineDeadError, or EngineStalledError when a step does not end.
+
+        Attaches the engine to the running loop: from then on a death is noticed by itself.
+        """
+        self._start_tasks()
         self._raise_if_failed()
         self._client.check_health()
         limit = envs.stall_timeout()

@@ -22,6 +22,7 @@ class InputKernels:
         [Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]
     ]
     slot_mapping: Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+    commit: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def reference_input_kernels() -> InputKernels:
@@ -30,6 +31,7 @@ def reference_input_kernels() -> InputKernels:
         staged_write=reference.staged_write,
         token_inputs=reference.token_inputs,
         slot_mapping=reference.slot_mapping,
+        commit=reference.commit,
     )
 
 

@@ -219,3 +219,55 @@ def build_decode_inputs(
         num_warps=4,
     )
     return input_ids, positions, places, seq_lens, query_start_loc
+
+
+@triton.jit
+def _commit_kernel(
+    slots_ptr,
+    query_start_loc_ptr,
+    sample_rows_ptr,
+    token_ids_ptr,
+    last_token_ptr,
+    num_computed_ptr,
+    num_rows,
+    num_samples,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    begin = tl.load(query_start_loc_ptr + at, mask=at < num_rows, other=0)
+    end = tl.load(query_start_loc_ptr + at + 1, mask=at < num_rows, other=0)
+    # Slots of rows with tokens are distinct; padding rows share one and must not race for it.
+    live = (at < num_rows) & (end > begin)
+    slot = tl.load(slots_ptr + at, mask=live, other=0)
+    computed = tl.load(num_computed_ptr + slot, mask=live, other=0)
+    tl.store(num_computed_ptr + slot, computed + end - begin, mask=live)
+
+    sampled = at < num_samples
+    row = tl.load(sample_rows_ptr + at, mask=sampled, other=0)
+    slot = tl.load(slots_ptr + row, mask=sampled, other=0)
+    token = tl.load(token_ids_ptr + at, mask=sampled, other=0)
+    tl.store(last_token_ptr + slot, token.to(tl.int32), mask=sampled)
+
+
+def commit(
+    slots: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    sample_rows: torch.Tensor,
+    token_ids: torch.Tensor,
+    last_token: torch.Tensor,
+    num_computed: torch.Tensor,
+) -> None:
+    """Advance the slots of a step; see octavo.kernels.reference.inputs."""
+    num_rows, num_samples = slots.shape[0], sample_rows.shape[0]
+    _commit_kernel[(triton.cdiv(max(num_rows, num_samples, 1), _BLOCK),)](
+        slots,
+        query_start_loc,
+        sample_rows,
+        token_ids,
+        last_token,
+        num_computed,
+        num_rows,
+        num_samples,
+        BLOCK=_BLOCK,
+        num_warps=4,
+    )

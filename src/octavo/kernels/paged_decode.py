@@ -30,9 +30,12 @@ LOG2E = math.log2(math.e)
 _MAP_CHUNK = 1024  # rows a map program looks at together
 _MERGE_CHUNK = 16  # partial results merged together
 _MIN_DOT_ROWS = 16
-# A tile is described by (row << ROW_SHIFT) + the keys in it; no tile by -1, whose row is -1.
-ROW_SHIFT = tl.constexpr(8)
+# A tile's record: the keys in it, LAST_TILE added for the last one of its row and the row above
+# that; the row's first token; the position of that token less that of the tile's first key.
+RECORD = tl.constexpr(4)
 KEYS_MASK = tl.constexpr(255)
+LAST_TILE = tl.constexpr(256)
+ROW_SHIFT = tl.constexpr(9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class DecodeMap:
     tile: int  # keys
     config: DecodeConfig
     tile_ends: torch.Tensor  # [R] int32: tiles of rows 0..r
-    tiles: torch.Tensor  # [capacity] int32: (row << ROW_SHIFT) + keys in the tile
+    tiles: torch.Tensor  # [capacity * RECORD] int32
     tile_blocks: torch.Tensor  # [capacity * blocks in a tile] int32: where the keys are
     arrivals: torch.Tensor  # [R * Hkv] int32, zero between layers: parts of a row that are done
     partials: torch.Tensor  # [num_shares + R, Hkv, Q, D] fp32: unnormalized outputs
@@ -131,19 +134,27 @@ def _decode_map_kernel(
         query_start_loc_ptr, seq_lens_ptr, row, num_rows, MAX_QUERY_LEN, WINDOW, TILE
     )
     seq_len = tl.load(seq_lens_ptr + row)
+    query_begin = tl.load(query_start_loc_ptr + row)
+    query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
     tl.store(tile_ends_ptr + row, before + tiles)
     for start in range(0, tiles, CHUNK):
         tile = start + tl.arange(0, CHUNK)
-        keys = tl.minimum(seq_len - (first + tile) * TILE, TILE)
-        tl.store(tiles_ptr + before + tile, (row << ROW_SHIFT) + keys, mask=tile < tiles)
+        key = (first + tile) * TILE
+        record = tiles_ptr + (before + tile) * RECORD
+        keys = tl.minimum(seq_len - key, TILE)
+        last = tl.where(tile == tiles - 1, LAST_TILE, 0)
+        tl.store(record, (row << ROW_SHIFT) + last + keys, mask=tile < tiles)
+        tl.store(record + 1, query_begin, mask=tile < tiles)
+        tl.store(record + 2, seq_len - query_len - key, mask=tile < tiles)
     BLOCKS: tl.constexpr = TILE // BLOCK_SIZE
     table = block_table_ptr + tl.load(slots_ptr + row).to(tl.int64) * stride_table
-    last = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE - 1
+    last_block = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE - 1
     for start in range(0, tiles * BLOCKS, CHUNK):
         at = start + tl.arange(0, CHUNK)
         inside = at < tiles * BLOCKS
         # A last tile may reach behind the table's used part: any block does for keys not there.
-        block = tl.load(table + tl.minimum(first * BLOCKS + at, last), mask=inside, other=0)
+        page = tl.minimum(first * BLOCKS + at, last_block)
+        block = tl.load(table + page, mask=inside, other=0)
         tl.store(tile_blocks_ptr + before * BLOCKS + at, block, mask=inside)
     head = tl.arange(0, HEADS_PADDED)
     tl.store(
@@ -205,8 +216,7 @@ def _store_rows(
     acc,
     row_max,
     row_sum,
-    query_begin,
-    num_queries,
+    begin_ptr,
     head,
     stride_out,
     GROUP: tl.constexpr,
@@ -215,7 +225,12 @@ def _store_rows(
     QUERIES: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """Normalize acc[Q, D] and write it: query j is token j // GROUP, query head j % GROUP."""
+    """Normalize acc[Q, D] and write it: query j is token j // GROUP, query head j % GROUP.
+
+    begin_ptr: the row's first token and, behind it, the next row's.
+    """
+    query_begin = tl.load(begin_ptr)
+    num_queries = (tl.load(begin_ptr + 1) - query_begin) * GROUP
     query = tl.arange(0, QUERIES)
     dims = tl.arange(0, HEAD_PADDED)
     q_head = head * GROUP + query % GROUP
@@ -237,7 +252,6 @@ def _paged_decode_kernel(
     out_ptr,
     sinks_ptr,
     query_start_loc_ptr,
-    seq_lens_ptr,
     tile_ends_ptr,
     tiles_ptr,
     tile_blocks_ptr,
@@ -245,6 +259,7 @@ def _paged_decode_kernel(
     partials_ptr,
     partial_stats_ptr,
     num_rows,
+    num_tokens,
     stride_q,
     stride_out,
     stride_block,
@@ -287,67 +302,53 @@ def _paged_decode_kernel(
     in_page = (head * BLOCK_SIZE + key % BLOCK_SIZE) * HEAD_SIZE
     v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
 
-    tile_of = tl.load(tiles_ptr + begin, mask=begin < stop, other=0)
-    block = tl.load(
-        tile_blocks_ptr + begin * BLOCKS + key // BLOCK_SIZE, mask=begin < stop, other=0
-    )
-    row = -1
-    row_begin = 0
-    row_end = 0
-    seq_len = 0
-    query_begin = 0
-    query_len = 0
-    q = tl.zeros((QUERIES, HEAD_PADDED), q_ptr.dtype.element_ty)
+    some = begin < stop
+    record = tiles_ptr + begin * RECORD
+    tile_of = tl.load(record, mask=some, other=0)
+    token = tl.load(record + 1, mask=some, other=0)
+    ahead_of = tl.load(record + 2, mask=some, other=0)
+    block = tl.load(tile_blocks_ptr + begin * BLOCKS + key // BLOCK_SIZE, mask=some, other=0)
+    first_row = tile_of >> ROW_SHIFT
     acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
     row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
     row_sum = tl.zeros((QUERIES,), tl.float32)
     for tile in range(begin, stop):
-        keys = tile_of & KEYS_MASK
-        if (tile_of >> ROW_SHIFT) != row:
-            row = tile_of >> ROW_SHIFT
-            row_end = tl.load(tile_ends_ptr + row)
-            row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
-            seq_len = tl.load(seq_lens_ptr + row)
-            query_begin = tl.load(query_start_loc_ptr + row)
-            query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
-            q_rows = q_ptr + (query_begin + query // GROUP).to(tl.int64) * stride_q
-            q_rows += (head * GROUP + query % GROUP) * HEAD_SIZE
-            q_mask = (query < query_len * GROUP)[:, None] & dim_ok[None, :]
-            q = tl.load(q_rows[:, None] + dims[None, :], mask=q_mask, other=0.0)
-
+        row = tile_of >> ROW_SHIFT
+        # Queries that the row doesn't have are some other row's; nobody reads what they give.
+        tokens = tl.minimum(token + query // GROUP, num_tokens - 1).to(tl.int64)
+        q_rows = q_ptr + tokens * stride_q + (head * GROUP + query % GROUP) * HEAD_SIZE
+        q = tl.load(q_rows[:, None] + dims[None, :], mask=dim_ok[None, :], other=0.0)
         kv_rows = kv_ptr + block.to(tl.int64) * stride_block + in_page
         kv_ptrs = kv_rows[:, None] + dims[None, :]
-        kv_mask = (key < keys)[:, None] & dim_ok[None, :]
+        there = key < (tile_of & KEYS_MASK)
+        ends = ((tile_of & LAST_TILE) != 0) | (tile + 1 == stop)
+        kv_mask = there[:, None] & dim_ok[None, :]
         k = tl.load(kv_ptrs, mask=kv_mask, other=0.0)
         v = tl.load(kv_ptrs + v_offset, mask=kv_mask, other=0.0)
+        if MAX_QUERY_LEN == 1 and WINDOW == 0:
+            visible = there[None, :]
+        else:
+            last = ahead_of + query // GROUP
+            visible = key[None, :] <= last[:, None]
+            if WINDOW > 0:
+                visible &= key[None, :] > last[:, None] - WINDOW
         # The next tile is looked up now, so that loading its keys need not wait for that.
         more = tile + 1 < stop
-        tile_of = tl.load(tiles_ptr + tile + 1, mask=more, other=-1)
-        next_blocks = tile_blocks_ptr + (tile + 1) * BLOCKS + key // BLOCK_SIZE
-        block = tl.load(next_blocks, mask=more, other=0)
-
-        if MAX_QUERY_LEN == 1 and WINDOW == 0:
-            visible = (key < keys)[None, :]
-        else:
-            first = 0
-            if WINDOW > 0:
-                first = tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
-            at = (first + tile - row_begin) * TILE + key
-            position = seq_len - query_len + query // GROUP
-            visible = at[None, :] <= position[:, None]
-            if WINDOW > 0:
-                visible &= at[None, :] > position[:, None] - WINDOW
+        record = tiles_ptr + (tile + 1) * RECORD
+        tile_of = tl.load(record, mask=more, other=0)
+        token = tl.load(record + 1, mask=more, other=0)
+        ahead_of = tl.load(record + 2, mask=more, other=0)
+        blocks = tile_blocks_ptr + (tile + 1) * BLOCKS + key // BLOCK_SIZE
+        block = tl.load(blocks, mask=more, other=0)
         acc, row_max, row_sum = attend_tile(
             q, k, v, visible, acc, row_max, row_sum, scale, soft_cap, True, HAS_CAP, PRECISION
         )
-
-        if (tile_of >> ROW_SHIFT) != row:
-            num_queries = query_len * GROUP
-            first_share = row_begin // per_share
-            num_parts = (row_end - 1) // per_share - first_share + 1
-            if num_parts == 1:
+        if ends:
+            row_end = tl.load(tile_ends_ptr + row)
+            row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
+            if (row_begin >= begin) & (row_end <= stop):
                 _store_rows(
-                    out_ptr, sinks_ptr, acc, row_max, row_sum, query_begin, num_queries, head,
+                    out_ptr, sinks_ptr, acc, row_max, row_sum, query_start_loc_ptr + row, head,
                     stride_out, GROUP, HEAD_SIZE, HEAD_PADDED, QUERIES, HAS_SINKS,
                 )  # fmt: skip
             else:
@@ -359,26 +360,36 @@ def _paged_decode_kernel(
                 tl.store(stats + STORED_QUERIES, row_sum, mask=stored)
                 parts = partials_ptr + (part * STORED_QUERIES + query[:, None]) * HEAD_PADDED
                 tl.store(parts + dims[None, :], acc, mask=stored[:, None])
-                # All threads have written before one of them announces it.
-                tl.debug_barrier()
-                arrived = tl.atomic_add(
-                    arrivals_ptr + row * NUM_KV_HEADS + head, 1, sem="acq_rel", scope="gpu"
-                )
-                if arrived == num_parts - 1:
-                    merged, merged_max, merged_sum = _merge_parts(
-                        partials_ptr, partial_stats_ptr, first_share + row, num_parts, head,
-                        NUM_KV_HEADS, HEAD_PADDED, STORED_QUERIES, MERGE_CHUNK,
-                    )  # fmt: skip
-                    _store_rows(
-                        out_ptr, sinks_ptr, merged, merged_max, merged_sum, query_begin,
-                        num_queries, head, stride_out, GROUP, HEAD_SIZE, HEAD_PADDED,
-                        STORED_QUERIES, HAS_SINKS,
-                    )  # fmt: skip
-                    tl.store(arrivals_ptr + row * NUM_KV_HEADS + head, 0)
             acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
             row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
             row_sum = tl.zeros((QUERIES,), tl.float32)
+    last_row = tl.load(tiles_ptr + (stop - 1) * RECORD, mask=some, other=0) >> ROW_SHIFT
     start_dependents(PDL)
+
+    # All threads have written before one of them announces it. A share cuts two rows at most.
+    tl.debug_barrier()
+    for end in tl.static_range(2):
+        cut_row = last_row if end == 1 else first_row
+        row_end = tl.load(tile_ends_ptr + cut_row, mask=some, other=0)
+        row_begin = tl.load(tile_ends_ptr + cut_row - 1, mask=cut_row > 0, other=0)
+        once = some & ((end == 0) | (first_row != last_row))
+        if once & ((row_begin < begin) | (row_end > stop)):
+            first_share = row_begin // per_share
+            num_parts = (row_end - 1) // per_share - first_share + 1
+            arrived = tl.atomic_add(
+                arrivals_ptr + cut_row * NUM_KV_HEADS + head, 1, sem="acq_rel", scope="gpu"
+            )
+            if arrived == num_parts - 1:
+                merged, merged_max, merged_sum = _merge_parts(
+                    partials_ptr, partial_stats_ptr, first_share + cut_row, num_parts, head,
+                    NUM_KV_HEADS, HEAD_PADDED, STORED_QUERIES, MERGE_CHUNK,
+                )  # fmt: skip
+                _store_rows(
+                    out_ptr, sinks_ptr, merged, merged_max, merged_sum,
+                    query_start_loc_ptr + cut_row, head, stride_out, GROUP, HEAD_SIZE,
+                    HEAD_PADDED, STORED_QUERIES, HAS_SINKS,
+                )  # fmt: skip
+                tl.store(arrivals_ptr + cut_row * NUM_KV_HEADS + head, 0)
 
 
 def free_query_len(group: int) -> int:
@@ -418,7 +429,12 @@ def build_decode_map(
     queries = next_power_of_2(max_query_len * (num_heads // num_kv_heads))
     tile = max(config.tile, block_size)
     capacity = num_rows * cdiv(block_table.shape[1] * block_size, tile)
-    sizes = [num_rows, capacity, capacity * (tile // block_size), num_rows * num_kv_heads]
+    sizes = [
+        num_rows,
+        capacity * RECORD.value,
+        capacity * (tile // block_size),
+        num_rows * num_kv_heads,
+    ]
     ints = torch.empty(sum(sizes), dtype=torch.int32, device=device)
     tile_ends, tiles, tile_blocks, arrivals = ints.split(sizes)
     num_parts = num_shares + num_rows
@@ -469,7 +485,6 @@ def paged_decode(
     kv: torch.Tensor,
     out: torch.Tensor,
     query_start_loc: torch.Tensor,
-    seq_lens: torch.Tensor,
     decode_map: DecodeMap,
     *,
     scale: float,
@@ -480,8 +495,8 @@ def paged_decode(
     """Attention of the rows in `decode_map`, written to their tokens of out; others are left.
 
     q[T, Hq, D] and out[T, Hq, D] with contiguous heads; kv: [num_blocks, 2, Hkv, block_size, D],
-    contiguous but for the first dimension; query_start_loc and seq_lens are the map's. The keys
-    of the step's own tokens are in the cache.
+    contiguous but for the first dimension; query_start_loc is the map's. The keys of the
+    step's own tokens are in the cache.
     """
     _, num_heads, head_size = q.shape
     _, _, num_kv_heads, block_size, _ = kv.shape
@@ -493,14 +508,14 @@ def paged_decode(
         out,
         q if sinks is None else sinks,
         query_start_loc,
-        seq_lens,
         decode_map.tile_ends,
         decode_map.tiles,
         decode_map.tile_blocks,
         decode_map.arrivals,
         decode_map.partials,
         decode_map.partial_stats,
-        seq_lens.shape[0],
+        decode_map.tile_ends.shape[0],
+        q.shape[0],
         q.stride(0),
         out.stride(0),
         kv.stride(0),

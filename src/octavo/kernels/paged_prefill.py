@@ -26,6 +26,9 @@ from octavo.kernels.softmax import add_sinks, attend_tile
 from octavo.utils.misc import next_power_of_2
 
 _MAP_CHUNK = 1024  # rows, or tasks, that a map program looks at together
+# A task's record: the row's first token, its query tokens, its length, its slot, and the first of
+# the task's queries (counted in tokens times heads of a group).
+RECORD = tl.constexpr(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,7 @@ class PrefillMap:
     capacity: int  # tasks per KV head that the arrays hold
     config: PrefillConfig
     counters: torch.Tensor  # [2] int32: number of tasks per KV head; tasks drawn, zero at rest
-    task_rows: torch.Tensor  # [capacity] int32
-    task_tiles: torch.Tensor  # [capacity] int32: which tile of the row's queries
+    tasks: torch.Tensor  # [capacity * RECORD] int32
 
 
 @triton.jit
@@ -75,9 +77,10 @@ def _tiles_of(query_start_loc_ptr, rows, num_rows, MIN_QUERY_LEN, GROUP, BLOCK_M
 @triton.jit
 def _prefill_map_kernel(
     query_start_loc_ptr,
+    seq_lens_ptr,
+    slots_ptr,
     counters_ptr,
-    task_rows_ptr,
-    task_tiles_ptr,
+    tasks_ptr,
     num_rows,
     MIN_QUERY_LEN: tl.constexpr,
     GROUP: tl.constexpr,
@@ -97,10 +100,18 @@ def _prefill_map_kernel(
             _tiles_of(query_start_loc_ptr, rows, row, MIN_QUERY_LEN, GROUP, BLOCK_M), axis=0
         )
     tiles = _tiles_of(query_start_loc_ptr, row, num_rows, MIN_QUERY_LEN, GROUP, BLOCK_M)
+    begin = tl.load(query_start_loc_ptr + row)
+    query_len = tl.load(query_start_loc_ptr + row + 1) - begin
+    seq_len = tl.load(seq_lens_ptr + row)
+    slot = tl.load(slots_ptr + row).to(tl.int32)
     for start in range(0, tiles, CHUNK):
         task = start + tl.arange(0, CHUNK)
-        tl.store(task_rows_ptr + before + task, row, mask=task < tiles)
-        tl.store(task_tiles_ptr + before + task, tiles - 1 - task, mask=task < tiles)
+        record = tasks_ptr + (before + task) * RECORD
+        tl.store(record, begin, mask=task < tiles)
+        tl.store(record + 1, query_len, mask=task < tiles)
+        tl.store(record + 2, seq_len, mask=task < tiles)
+        tl.store(record + 3, slot, mask=task < tiles)
+        tl.store(record + 4, (tiles - 1 - task) * BLOCK_M, mask=task < tiles)
     if row == num_rows - 1:
         tl.store(counters_ptr, before + tiles)
         tl.store(counters_ptr + 1, 0)
@@ -167,18 +178,25 @@ def _attend_range(
 
 
 @triton.jit
+def _load_task(tasks_ptr, task, exists):
+    record = tasks_ptr + task * RECORD
+    query_begin = tl.load(record, mask=exists, other=0)
+    query_len = tl.load(record + 1, mask=exists, other=0)
+    seq_len = tl.load(record + 2, mask=exists, other=0)
+    slot = tl.load(record + 3, mask=exists, other=0)
+    first_query = tl.load(record + 4, mask=exists, other=0)
+    return query_begin, query_len, seq_len, slot, first_query
+
+
+@triton.jit
 def _paged_prefill_kernel(
     q_ptr,
     kv_ptr,
     out_ptr,
     sinks_ptr,
-    query_start_loc_ptr,
-    seq_lens_ptr,
-    slots_ptr,
     block_table_ptr,
     counters_ptr,
-    task_rows_ptr,
-    task_tiles_ptr,
+    tasks_ptr,
     stride_q,
     stride_out,
     stride_block,
@@ -206,19 +224,16 @@ def _paged_prefill_kernel(
     dims = tl.arange(0, HEAD_PADDED)
     dim_ok = dims < HEAD_SIZE
     ticket = tl.atomic_add(counters_ptr + 1, 1, sem="relaxed")
+    query_begin, query_len, seq_len, slot, first_query = _load_task(
+        tasks_ptr, ticket // NUM_KV_HEADS, ticket < num_tickets
+    )
     drawn = ticket
     while ticket < num_tickets:
         # Drawn early, so that the counter's round trip passes behind the work.
         drawn = tl.atomic_add(counters_ptr + 1, 1, sem="relaxed")
         # Programs that run together share a row's keys in L2, one head each.
         head = ticket % NUM_KV_HEADS
-        row = tl.load(task_rows_ptr + ticket // NUM_KV_HEADS)
-        first_query = tl.load(task_tiles_ptr + ticket // NUM_KV_HEADS) * BLOCK_M
-        seq_len = tl.load(seq_lens_ptr + row)
-        query_begin = tl.load(query_start_loc_ptr + row)
-        query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
-        table = block_table_ptr + tl.load(slots_ptr + row).to(tl.int64) * stride_table
-
+        table = block_table_ptr + slot.to(tl.int64) * stride_table
         token = (first_query + query) // GROUP
         q_head = head * GROUP + (first_query + query) % GROUP
         inside = token < query_len
@@ -246,6 +261,9 @@ def _paged_prefill_kernel(
                 head, stride_block, scale, soft_cap, NUM_KV_HEADS, HEAD_SIZE, HEAD_PADDED,
                 BLOCK_SIZE, BLOCK_N, WINDOW, False, HAS_CAP, PRECISION,
             )  # fmt: skip
+        next_begin, next_query_len, next_seq_len, next_slot, next_query = _load_task(
+            tasks_ptr, drawn // NUM_KV_HEADS, drawn < num_tickets
+        )
         acc, row_max, row_sum = _attend_range(
             q, position, table, kv_ptr, masked_from, last_key, seq_len, acc, row_max, row_sum,
             head, stride_block, scale, soft_cap, NUM_KV_HEADS, HEAD_SIZE, HEAD_PADDED,
@@ -260,6 +278,8 @@ def _paged_prefill_kernel(
         out_ptrs = out_ptr + (q_rows * stride_out + q_head * HEAD_SIZE)[:, None] + dims[None, :]
         tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
         ticket = drawn
+        query_begin, query_len, seq_len = next_begin, next_query_len, next_seq_len
+        slot, first_query = next_slot, next_query
     start_dependents(PDL)
     # The last draw of all leaves the counter as it was found.
     if drawn == last_ticket:
@@ -268,6 +288,8 @@ def _paged_prefill_kernel(
 
 def build_prefill_map(
     query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    slots: torch.Tensor,
     *,
     num_tokens: int,
     num_heads: int,
@@ -278,19 +300,20 @@ def build_prefill_map(
 ) -> PrefillMap:
     """List the query tiles of the rows with `min_query_len` (>= 1) or more query tokens.
 
-    query_start_loc[R + 1] int32 on the device, R > 0; `num_tokens` bounds the step's tokens.
-    Nothing is read back, so the launch may be captured.
+    query_start_loc[R + 1], seq_lens[R] int32 and slots[R] on the device, R > 0; `num_tokens`
+    bounds the step's tokens. Nothing is read back, so the launch may be captured.
     """
     device, num_rows = query_start_loc.device, query_start_loc.shape[0] - 1
     group = num_heads // num_kv_heads
     capacity = num_tokens * group // config.block_m + min(num_rows, num_tokens // min_query_len) + 1
-    ints = torch.empty(2 + 2 * capacity, dtype=torch.int32, device=device)
-    counters, task_rows, task_tiles = ints.split([2, capacity, capacity])
+    counters = torch.empty(2, dtype=torch.int32, device=device)
+    tasks = torch.empty(capacity * RECORD.value, dtype=torch.int32, device=device)
     _prefill_map_kernel[(num_rows,)](
         query_start_loc,
+        seq_lens,
+        slots,
         counters,
-        task_rows,
-        task_tiles,
+        tasks,
         num_rows,
         MIN_QUERY_LEN=min_query_len,
         GROUP=group,
@@ -300,16 +323,13 @@ def build_prefill_map(
         num_warps=4,
         **launch_options(pdl),
     )
-    return PrefillMap(min_query_len, capacity, config, counters, task_rows, task_tiles)
+    return PrefillMap(min_query_len, capacity, config, counters, tasks)
 
 
 def paged_prefill(
     q: torch.Tensor,
     kv: torch.Tensor,
     out: torch.Tensor,
-    query_start_loc: torch.Tensor,
-    seq_lens: torch.Tensor,
-    slots: torch.Tensor,
     block_table: torch.Tensor,
     prefill_map: PrefillMap,
     *,
@@ -321,7 +341,8 @@ def paged_prefill(
 ) -> None:
     """Attention of the rows in `prefill_map`, written to their tokens of out; others are left.
 
-    Tensors as for paged_decode; `window` 0 means all keys.
+    Tensors as for paged_decode, and the block_table whose lines the map's slots name; `window` 0
+    means all keys.
     """
     _, num_heads, head_size = q.shape
     _, _, num_kv_heads, block_size, _ = kv.shape
@@ -332,13 +353,9 @@ def paged_prefill(
         kv,
         out,
         q if sinks is None else sinks,
-        query_start_loc,
-        seq_lens,
-        slots,
         block_table,
         prefill_map.counters,
-        prefill_map.task_rows,
-        prefill_map.task_tiles,
+        prefill_map.tasks,
         q.stride(0),
         out.stride(0),
         kv.stride(0),

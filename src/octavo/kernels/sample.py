@@ -46,9 +46,13 @@ def _scan_kernel(
     num_tokens,
     HAS_INDEX: tl.constexpr,
     RACE: tl.constexpr,
+    CHECKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (row, chunk): the chunk's best score and the lowest token id that has it."""
+    """Program (row, chunk): the chunk's best score and the lowest token id that has it.
+
+    When CHECKED, NaN counts as infinity, so that the row's best score shows it.
+    """
     row = tl.program_id(0)
     chunk = tl.program_id(1)
     source = row.to(tl.int64)
@@ -60,6 +64,8 @@ def _scan_kernel(
     scores = scores.to(tl.float32)
     if RACE:
         scores -= _log_exponential(tl.load(key_1_ptr + row), tl.load(key_2_ptr + row), ids)
+    if CHECKED:
+        scores = tl.where(scores == scores, scores, float("inf"))
     best, where = tl.max(scores, axis=0, return_indices=True)
     at = row * tl.num_programs(1) + chunk
     tl.store(best_ptr + at, best)
@@ -68,21 +74,35 @@ def _scan_kernel(
 
 
 @triton.jit
-def _pick_kernel(best_ptr, best_id_ptr, out_ptr, num_chunks, CHUNKS: tl.constexpr):
+def _pick_kernel(
+    best_ptr,
+    best_id_ptr,
+    out_ptr,
+    bad_ptr,
+    num_chunks,
+    CHECKED: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):
     """Program (row): the best of the chunks; the first one among equals."""
     row = tl.program_id(0)
     chunk = tl.arange(0, CHUNKS)
     mask = chunk < num_chunks
     best = tl.load(best_ptr + row * num_chunks + chunk, mask=mask, other=float("-inf"))
-    _, where = tl.max(best, axis=0, return_indices=True)
+    top, where = tl.max(best, axis=0, return_indices=True)
     where = tl.minimum(where, num_chunks - 1)
-    tl.store(out_ptr + row, tl.load(best_id_ptr + row * num_chunks + where).to(tl.int64))
+    token_id = tl.load(best_id_ptr + row * num_chunks + where).to(tl.int64)
+    if CHECKED:
+        bad = (top == float("inf")) | (top == float("-inf"))
+        token_id = tl.where(bad, 0, token_id)
+        tl.store(bad_ptr + row, bad.to(tl.int8))
+    tl.store(out_ptr + row, token_id)
 
 
 def _scan(
     logits: torch.Tensor,
     index: torch.Tensor | None,
     keys: tuple[torch.Tensor, torch.Tensor] | None,
+    bad: torch.Tensor | None = None,
 ) -> torch.Tensor:
     num_rows = logits.shape[0] if index is None else index.shape[0]
     num_tokens = logits.shape[1]
@@ -103,11 +123,19 @@ def _scan(
         num_tokens,
         HAS_INDEX=index is not None,
         RACE=keys is not None,
+        CHECKED=bad is not None,
         BLOCK=_BLOCK,
         num_warps=4,
     )
     _pick_kernel[(num_rows,)](
-        best, best_id, out, num_chunks, CHUNKS=next_power_of_2(num_chunks), num_warps=1
+        best,
+        best_id,
+        out,
+        out if bad is None else bad,
+        num_chunks,
+        CHECKED=bad is not None,
+        CHUNKS=next_power_of_2(num_chunks),
+        num_warps=1,
     )
     return out
 
@@ -118,6 +146,15 @@ def greedy(logits: torch.Tensor) -> torch.Tensor:
     A row with NaN gets some token id of the vocabulary.
     """
     return _scan(logits, None, None)
+
+
+def greedy_checked(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """greedy(logits[R, V]) and [R] bool: the rows whose highest logit is not a finite number.
+
+    Those get token 0. Any float dtype.
+    """
+    bad = torch.empty(logits.shape[0], dtype=torch.int8, device=logits.device)
+    return _scan(logits, None, None, bad), bad.view(torch.bool)
 
 
 def sample(

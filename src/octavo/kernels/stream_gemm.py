@@ -118,6 +118,8 @@ def _gemm_kernel(
     row_n = tl.arange(0, BLOCK_N)
     row_m = tl.arange(0, BLOCK_M)
     at_k = tl.arange(0, BLOCK_K)
+    SIZE: tl.constexpr = BLOCK_N * BLOCK_M
+    inner = row_n[:, None] * BLOCK_M + row_m[None, :]
     wait_for_inputs(PDL)
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for unit in range(begin, stop):
@@ -137,28 +139,35 @@ def _gemm_kernel(
             x = tl.load(x_rows[:, None] + at_k[None, :], mask=inside, other=0.0)
         acc = tl.dot(w, tl.trans(x), acc)
         if ((unit + 1) % steps == 0) | (unit + 1 == stop):
-            first_share = tile * steps // per_share
-            num_parts = (tile * steps + steps - 1) // per_share - first_share + 1
-            if num_parts == 1:
+            if (tile * steps >= begin) & (tile * steps + steps <= stop):
                 _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS)
             else:
-                SIZE: tl.constexpr = BLOCK_N * BLOCK_M
-                inner = row_n[:, None] * BLOCK_M + row_m[None, :]
                 # share + tile counts the cuts before this part, so it numbers the parts.
                 tl.store(partials_ptr + (share + tile).to(tl.int64) * SIZE + inner, acc)
-                # All threads have written before one of them announces it.
-                tl.debug_barrier()
-                arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
-                if arrived == num_parts - 1:
-                    total_acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-                    for part in range(first_share + tile, first_share + tile + num_parts):
-                        # Others wrote these: read L2, not this multiprocessor's L1.
-                        theirs = partials_ptr + part.to(tl.int64) * SIZE + inner
-                        total_acc += tl.load(theirs, cache_modifier=".cg")
-                    _store_tile(out_ptr, bias_ptr, total_acc, rows_m, rows_n, M, N, HAS_BIAS)
-                    tl.store(arrivals_ptr + tile, 0)
             acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     start_dependents(PDL)
+
+    # All threads have written before one of them announces it. A share cuts two tiles at most.
+    tl.debug_barrier()
+    first_tile = begin // steps
+    last_tile = (stop - 1) // steps
+    for end in tl.static_range(2):
+        tile = last_tile if end == 1 else first_tile
+        first_share = tile * steps // per_share
+        num_parts = (tile * steps + steps - 1) // per_share - first_share + 1
+        once = (begin < stop) & ((end == 0) | (first_tile != last_tile))
+        if once & (num_parts > 1):
+            arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
+            if arrived == num_parts - 1:
+                total_acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+                parts = partials_ptr + (first_share + tile).to(tl.int64) * SIZE + inner
+                for part in range(num_parts):
+                    # Others wrote these: read L2, not this multiprocessor's L1.
+                    total_acc += tl.load(parts + part * SIZE, cache_modifier=".cg")
+                rows_n = tile // tiles_m * BLOCK_N + row_n
+                rows_m = tile % tiles_m * BLOCK_M + row_m
+                _store_tile(out_ptr, bias_ptr, total_acc, rows_m, rows_n, M, N, HAS_BIAS)
+                tl.store(arrivals_ptr + tile, 0)
 
 
 @triton.jit

@@ -92,11 +92,17 @@ def triton_input_kernels() -> InputKernels:
         staged_write=inputs.staged_write,
         token_inputs=inputs.token_inputs,
         slot_mapping=inputs.slot_mapping,
+        commit=inputs.commit,
     )
 
 
 def triton_sampling() -> SimpleNamespace | ModuleType:
     """The sampling functions of CUDA devices: the reference's, with the scans in Triton."""
     functions = {name: getattr(reference_sampling, name) for name in vars(reference_sampling)}
-    functions.update(row_keys=sample.row_keys, greedy=sample.greedy, sample=sample.sample)
+    functions.update(
+        row_keys=sample.row_keys,
+        greedy=sample.greedy,
+        greedy_checked=sample.greedy_checked,
+        sample=sample.sample,
+    )
     return SimpleNamespace(**functions)

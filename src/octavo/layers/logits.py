@@ -1,4 +1,4 @@
-"""VocabLogits: hidden states to float32 logits of the whole vocabulary."""
+"""VocabLogits: hidden states to logits of the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class VocabLogits(nn.Module):
         self._vocab_size = vocab_size
 
     def forward(self, lm_head: ParallelLMHead, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden[R, H] -> [R, vocab_size] float32; rows may be strided."""
+        """hidden[R, H] -> [R, vocab_size] in the model's dtype; rows may be strided."""
         logits = self._group.all_gather(lm_head(hidden))
-        return logits[:, : self._vocab_size].float()
+        return logits[:, : self._vocab_size]

@@ -31,7 +31,7 @@ class CausalLM(Protocol):
         ...
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden[R, H] -> [R, vocab_size] float32."""
+        """hidden[R, H] -> [R, vocab_size] in the model's dtype."""
         ...
 
     def weight_map(self) -> WeightMap:

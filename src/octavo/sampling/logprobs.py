@@ -65,7 +65,7 @@ def prompt_logprobs(
     """
     parts = []
     for start in range(0, hidden.shape[0], CHUNK_ROWS):
-        logits = compute_logits(hidden[start : start + CHUNK_ROWS])
+        logits = compute_logits(hidden[start : start + CHUNK_ROWS]).float()
         count, vocab_size = logits.shape
         top = vocab_size if num_top == -1 else min(num_top, vocab_size)
         parts += gather_logprobs(

@@ -12,6 +12,7 @@ from octavo.checkpoints.model_files import ModelFiles
 from octavo.tokenizers.pieces import decoder_kind, token_to_bytes
 from octavo.types.errors import CheckpointError, RequestError
 
+_SHORT_TEXT = 2048  # characters
 _MAX_IDS = 1 << 32  # of the `tokenizers` package
 _TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token")
@@ -76,12 +77,20 @@ class Tokenizer:
         not valid Unicode (a lone surrogate).
         """
         try:
-            ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+            ids = self._encode(text)
         except (UnicodeEncodeError, TypeError) as error:
             raise RequestError(
                 "the text is not valid Unicode (it holds a lone surrogate); send well-formed text"
             ) from error
         return [*self._prefix, *ids, *self._suffix] if add_special_tokens else ids
+
+    def _encode(self, text: str) -> list[int]:
+        # The batch call lets other threads run meanwhile, the single one is quicker to begin.
+        if len(text) <= _SHORT_TEXT:
+            ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+        else:
+            ids = self.backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; ids that stand for no token are left out."""

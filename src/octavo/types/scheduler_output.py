@@ -7,6 +7,10 @@ import msgspec
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams
 
+# Stands in `draft_token_ids` for a draft that only the device knows: it made it at the end of the
+# slot's step before, whose results the host does not have yet.
+DEVICE_DRAFT = -1
+
 
 class NewRequestData(msgspec.Struct, array_like=True, omit_defaults=True):
     """A request that takes a slot with this step: new, or resumed after a preemption."""

@@ -43,6 +43,15 @@ def cpu_threads() -> int | None:
     return int(value) if value else None
 
 
+def api_keys() -> tuple[str, ...]:
+    """OCTAVO_API_KEY: keys, after commas, of which a client of the server must send one.
+
+    They add to --api-key, which other users of the machine can read in the process list.
+    """
+    keys = os.environ.get("OCTAVO_API_KEY", "").split(",")
+    return tuple(key.strip() for key in keys if key.strip())
+
+
 # OpenMP threads that spin between two operations take the processor from the front end.
 _PASSIVE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 

@@ -127,7 +127,6 @@ def build_runner(
         attention=_attention_groups(config, kv_config, block_tables, limits, platform),
         model=model,
         head=GenerationHead(model, Sampler(), sampling, prompt_logprobs),
-        table=table,
         hooks=hooks,
     )
     return GPUModelRunner(

@@ -11,7 +11,6 @@ from octavo.worker.attn_groups import AttentionGroups
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.input_builder import InputBuilder
 from octavo.worker.parts import Head, StepHook
-from octavo.worker.request_table import RequestTable
 from octavo.worker.step import StepPlan, StepResult, StepShape
 
 
@@ -24,14 +23,12 @@ class DeviceStep:
         attention: AttentionGroups,
         model: CausalLM,
         head: Head,
-        table: RequestTable,
         hooks: Sequence[StepHook],
     ) -> None:
         self.inputs = inputs
         self.head = head
         self._attention = attention
         self._model = model
-        self._table = table
         self._hooks = hooks
 
     def forward(self, plan: StepPlan, shape: StepShape) -> tuple[InputBatch, torch.Tensor]:
@@ -48,6 +45,5 @@ class DeviceStep:
     def finish(self, batch: InputBatch, hidden: torch.Tensor) -> StepResult:
         """Results of the step; the slots advance to where the next step finds them."""
         result = self.head(hidden, batch)
-        query_lens = batch.query_start_loc[1:] - batch.query_start_loc[:-1]
-        self._table.commit(batch.slots, query_lens, result.token_ids, batch.sample_index)
+        self.inputs.commit(batch, result.token_ids)
         return result

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from octavo.platforms.interface import Platform
-from octavo.worker.step import Int32Array, StepPlan
+from octavo.utils.misc import round_up
+from octavo.worker.step import IntArray, StepPlan
+
+_ALIGNMENT = 16  # bytes, what vector loads want
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,43 +38,54 @@ class InputBatch:
 
 
 class InputBuffers:
-    """Fixed places on the device for what the host tells it about a step, filled by one copy."""
+    """Fixed places on the device for what the host tells it about a step, filled by one copy.
+
+    Parts have the dtype that its readers want, so that no step converts them.
+    """
 
     def __init__(self, max_rows: int, max_tokens: int, copies: int, platform: Platform) -> None:
-        sizes = {
-            "slots": max_rows,
-            "query_start_loc": max_rows + 1,
-            "sample_rows": max_rows,
-            "logits_index": max_rows,
-            "host_ids": max_tokens,
-            "token_row": max_tokens,
+        int32, int64 = torch.int32, torch.int64
+        parts = {
+            "slots": (max_rows, int64),
+            "query_start_loc": (max_rows + 1, int32),
+            "sample_rows": (max_rows, int64),
+            "logits_index": (max_rows, int64),
+            "host_ids": (max_tokens, int32),
+            "token_row": (max_tokens, int32),
         }
-        self._starts: dict[str, int] = {}
+        places: dict[str, tuple[slice, torch.dtype]] = {}
         total = 0
-        for name, size in sizes.items():
-            self._starts[name] = total
-            total += size
-        self._data = torch.zeros(total, dtype=torch.int32, device=platform.device)
+        for name, (size, dtype) in parts.items():
+            end = total + size * dtype.itemsize
+            places[name] = slice(total, end), dtype
+            total = round_up(end, _ALIGNMENT)
+        self._places = places
+        self._data = torch.zeros(total, dtype=torch.uint8, device=platform.device)
+        self._views = self._parts(self._data)
         # A host buffer is written again only when the step that read it has long been collected.
-        self._hosts = [platform.host_buffer((total,), torch.int32) for _ in range(copies + 1)]
+        self._hosts = [platform.host_buffer((total,), torch.uint8) for _ in range(copies + 1)]
+        self._host_parts = [
+            {name: part.numpy() for name, part in self._parts(host).items()} for host in self._hosts
+        ]
         self._next = 0
+
+    def _parts(self, data: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: data[place].view(dtype) for name, (place, dtype) in self._places.items()}
 
     def begin(self) -> None:
         """Take the next host buffer."""
         self._next = (self._next + 1) % len(self._hosts)
 
-    def put(self, name: str, values: Int32Array | list[int]) -> int:
-        """Write a part of the current host buffer; returns where it ends."""
-        start = self._starts[name]
-        end = start + len(values)
-        self._hosts[self._next].numpy()[start:end] = values
-        return end
+    def put(self, name: str, values: IntArray | list[int]) -> None:
+        """Write a part of the current host buffer from its beginning."""
+        self._host_parts[self._next][name][: len(values)] = values
 
-    def upload(self, end: int) -> None:
-        """Copy the current host buffer up to `end` to the device."""
+    def upload(self, num_tokens: int) -> None:
+        """Copy the current host buffer to the device, of the last part `num_tokens` entries."""
+        place, dtype = self._places["token_row"]
+        end = place.start + num_tokens * dtype.itemsize
         self._data[:end].copy_(self._hosts[self._next][:end], non_blocking=True)
 
     def view(self, name: str, size: int) -> torch.Tensor:
         """The first `size` entries of a part, on the device."""
-        start = self._starts[name]
-        return self._data[start : start + size]
+        return self._views[name][:size]

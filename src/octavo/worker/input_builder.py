@@ -57,7 +57,7 @@ class InputBuilder:
     def tensors(self, plan: StepPlan, shape: StepShape) -> InputBatch:
         """The step's tensors, padded to `shape`."""
         view = self._buffers.view
-        slots = view("slots", shape.rows).long()
+        slots = view("slots", shape.rows)
         query_start_loc = view("query_start_loc", shape.rows + 1)
         token_row = view("token_row", shape.tokens)
         input_ids, positions, seq_lens = self._kernels.token_inputs(
@@ -80,8 +80,19 @@ class InputBuilder:
                 self._kernels.slot_mapping(positions, token_row, slots, table, block_size)
                 for table, block_size in zip(tables.tables, tables.block_sizes, strict=True)
             ],
-            sample_index=view("sample_rows", shape.samples).long(),
-            logits_index=view("logits_index", shape.samples).long(),
+            sample_index=view("sample_rows", shape.samples),
+            logits_index=view("logits_index", shape.samples),
+        )
+
+    def commit(self, batch: InputBatch, token_ids: torch.Tensor) -> None:
+        """Advance the slots to where the next step finds them; token_ids[S] int64 are new."""
+        self._kernels.commit(
+            batch.slots,
+            batch.query_start_loc,
+            batch.sample_index,
+            token_ids,
+            self._table.last_token,
+            self._table.num_computed,
         )
 
     def _write_rows(self, plan: StepPlan, shape: StepShape) -> None:
@@ -105,8 +116,8 @@ class InputBuilder:
         buffers.put("logits_index", np.concatenate([ends, padding]))
         extra = (0, more_tokens)
         buffers.put("host_ids", np.pad(self._host_ids(plan), extra, constant_values=-1))
-        end = buffers.put("token_row", np.pad(token_row, extra, constant_values=num_rows))
-        buffers.upload(end)
+        buffers.put("token_row", np.pad(token_row, extra, constant_values=num_rows))
+        buffers.upload(shape.tokens)
 
     def _host_ids(self, plan: StepPlan) -> Int32Array:
         work, starts = plan.work, plan.query_start_loc

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from octavo.types.scheduler_output import NewRequestData
 from octavo.worker.device_state import DeviceState
@@ -23,8 +22,8 @@ class HostRequest:
 class RequestTable:
     """Lengths and last sampled tokens of `num_slots` slots plus one that padding rows use.
 
-    On the device a step advances them itself (`commit`), so a decode step whose rows are those
-    of the step before needs nothing from the host.
+    On the device a step advances them itself, so a decode step whose rows are those of the step
+    before needs nothing from the host.
     """
 
     def __init__(self, num_slots: int, state: DeviceState) -> None:
@@ -51,18 +50,3 @@ class RequestTable:
     def request(self, slot: int) -> HostRequest:
         """The host's side of a live slot."""
         return self._requests[slot]
-
-    def commit(
-        self,
-        slots: torch.Tensor,
-        query_lens: torch.Tensor,
-        sampled: torch.Tensor,
-        rows: torch.Tensor,
-    ) -> None:
-        """Advance the slots of a step on the device.
-
-        slots[R] int64; query_lens[R] int32: tokens added to the cache; sampled[S]: the last tokens
-        of the rows listed in rows[S] int64.
-        """
-        self.num_computed.index_add_(0, slots, query_lens)
-        self.last_token[slots[rows]] = sampled.to(torch.int32)

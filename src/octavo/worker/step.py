@@ -14,6 +14,7 @@ from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import NewRequestData, SchedulerOutput
 
 Int32Array = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.integer]
 
 
 class StepShape(NamedTuple):

@@ -12,7 +12,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from octavo.core.scheduler import DEVICE_DRAFT, Scheduler
+from octavo.core.scheduler import Scheduler
 from octavo.types.engine_output import FinishReason, TokenLogprobs
 from octavo.types.kv_spec import (
     FullAttentionSpec,
@@ -23,7 +23,7 @@ from octavo.types.kv_spec import (
 from octavo.types.request import EngineCoreRequest, FinishRequest
 from octavo.types.runner_output import ModelRunnerOutput
 from octavo.types.sampling_params import SamplingParams
-from octavo.types.scheduler_output import SchedulerOutput
+from octavo.types.scheduler_output import DEVICE_DRAFT, SchedulerOutput
 
 VOCAB_SIZE = 50
 EOS = 7
@@ -458,8 +458,7 @@ def make_driver(
         kv_cache_config=config,
         max_concurrent_steps=depth,
         num_speculative_tokens=num_drafts,
-        vocab_size=VOCAB_SIZE,
-        **options,
+        **{"vocab_size": VOCAB_SIZE, **options},
     )
     executor = SimulatedExecutor(
         config, num_slots, num_drafts=num_drafts, draft_accuracy=draft_accuracy, seed=seed

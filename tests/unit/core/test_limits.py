@@ -37,8 +37,10 @@ def test_decode_rows_always_fit_the_budget():
 
 
 def test_largest_chunk():
-    assert make().max_chunk == 32
+    assert make().max_chunk == 100
     assert make(long_prefill_token_threshold=5).max_chunk == 5
+    whole = make(long_prefill_token_threshold=5, enable_chunked_prefill=False)
+    assert whole.max_chunk == 100
 
 
 def test_splitting():
@@ -63,7 +65,7 @@ def test_prompts_that_just_fit():
 
 
 def test_without_chunks_a_prompt_must_fit_a_step():
-    with pytest.raises(RequestError, match="max_num_batched_tokens=32.*enable_chunked_prefill"):
+    with pytest.raises(RequestError, match=r"max_num_batched_tokens=32.*enable_chunked_prefill"):
         make(enable_chunked_prefill=False).check(make_request("a", 33, 1))
 
 

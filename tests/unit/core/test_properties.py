@@ -153,14 +153,12 @@ def check_turn(driver: Driver, rng: random.Random) -> None:
     may_launch = len(driver.in_flight) < driver.depth
     launched = may_launch and rng.random() < 0.7
     if launched:
-        num_preemptions = scheduler._num_preemptions
         output = driver.launch()
         assert output.total_num_scheduled_tokens <= scheduler._limits.max_num_batched_tokens
         assert len(output.slots) <= scheduler._limits.max_running
         check_invariants(scheduler)
         # Without results to wait for, something must be going on.
-        if not output.slots and not driver.in_flight and scheduler.has_unfinished_requests():
-            assert scheduler._num_preemptions > num_preemptions
+        assert output.slots or driver.in_flight or not scheduler.has_unfinished_requests()
     if driver.in_flight and (not launched or not output.slots):
         driver.collect()
         check_invariants(scheduler)
@@ -188,12 +186,12 @@ def check_end(driver: Driver, request_id: str) -> None:
     driver.check_result(request_id)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_workload(seed):
     run_workload(seed, num_turns=40)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(15))
 def test_random_workload_with_little_room_for_resumed_requests(seed, monkeypatch):
     monkeypatch.setattr(admission, "ROOM_TOKENS", 2)
     monkeypatch.setattr(admission, "ROOM_GROWTH", 2)
@@ -201,6 +199,7 @@ def test_random_workload_with_little_room_for_resumed_requests(seed, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_hundred_thousand_steps():
     num_steps = seed = 0
     while num_steps < 100_000:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 from octavo.core.request import Request
-from octavo.core.request_queue import RequestQueue
+from octavo.core.request_queue import LOOK_AHEAD, MAX_BYPASSES, RequestQueue, Verdict
 from unit.core.simulated_executor import make_request
 
 
@@ -72,3 +72,61 @@ def test_protected_requests_are_spared():
     young.reserve_until = 10
     assert RequestQueue("fcfs").choose_victim([old, young]) is old
     assert RequestQueue("fcfs").choose_victim([young]) is None
+
+
+def serve(queue, verdicts, default=Verdict.LATER):
+    """Serve once; returns who was asked."""
+    asked = []
+
+    def admit(request):
+        asked.append(request.request_id)
+        return verdicts.get(request.request_id, default)
+
+    queue.serve(admit)
+    return asked
+
+
+def queue_of(count):
+    queue = RequestQueue("fcfs")
+    for index in range(count):
+        queue.add(make(index))
+    return queue
+
+
+def test_admitted_requests_leave_the_queue():
+    queue = queue_of(4)
+    verdicts = {"r0": Verdict.ADMITTED, "r2": Verdict.ADMITTED}
+    assert serve(queue, verdicts) == ["r0", "r1", "r2", "r3"]
+    assert [request.request_id for request in queue] == ["r1", "r3"]
+
+
+def test_nobody_is_asked_after_full():
+    assert serve(queue_of(4), {"r1": Verdict.FULL}) == ["r0", "r1"]
+
+
+def test_a_refused_request_is_passed_a_limited_number_of_times():
+    queue = queue_of(3 * MAX_BYPASSES)
+    verdicts = {"r0": Verdict.REFUSED}
+    asked = serve(queue, verdicts, default=Verdict.ADMITTED)
+    assert len(asked) == 1 + MAX_BYPASSES
+    assert serve(queue, verdicts, default=Verdict.ADMITTED) == ["r0"]
+    assert len(queue) == 2 * MAX_BYPASSES
+
+
+def test_passing_is_counted_over_the_whole_wait():
+    queue = queue_of(2)
+    verdicts = {"r0": Verdict.REFUSED}
+    for index in range(2, MAX_BYPASSES + 5):
+        serve(queue, verdicts, default=Verdict.ADMITTED)
+        queue.add(make(index))
+    assert len(queue) == 1 + 4
+
+
+def test_a_request_that_waits_for_its_own_good_may_be_passed_freely():
+    queue = queue_of(3 * MAX_BYPASSES)
+    serve(queue, {"r0": Verdict.LATER}, default=Verdict.ADMITTED)
+    assert [request.request_id for request in queue] == ["r0"]
+
+
+def test_looking_ahead_ends():
+    assert len(serve(queue_of(LOOK_AHEAD + 50), {})) == LOOK_AHEAD + 1

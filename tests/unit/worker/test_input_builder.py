@@ -61,8 +61,7 @@ class Rig:
         return self.builder.tensors(plan, shape)
 
     def commit(self, batch, tokens):
-        lengths = batch.query_start_loc[1:] - batch.query_start_loc[:-1]
-        self.table.commit(batch.slots, lengths, torch.tensor(tokens), batch.sample_index)
+        self.builder.commit(batch, torch.tensor(tokens))
 
 
 @pytest.fixture

@@ -117,7 +117,6 @@ class TritonAttention:
                 kv,
                 out,
                 start_loc,
-                batch.seq_lens,
                 self._decode_map(metadata, window),
                 scale=params.scale,
                 soft_cap=params.soft_cap,
@@ -129,9 +128,6 @@ class TritonAttention:
                 q,
                 kv,
                 out,
-                start_loc,
-                batch.seq_lens,
-                batch.slots,
                 batch.block_table,
                 self._prefill_map(metadata, q.shape[0]),
                 scale=params.scale,
@@ -167,6 +163,8 @@ class TritonAttention:
             batch = metadata.batch
             metadata.prefill_map = build_prefill_map(
                 batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
+                batch.seq_lens,
+                batch.slots,
                 num_tokens=num_tokens,
                 num_heads=self._num_heads,
                 num_kv_heads=self._num_kv_heads,

@@ -54,10 +54,14 @@ class BlockHasher:
             return self._root
         return self._digest(_encode("request", lora_name, cache_salt) + self._root).digest()
 
+    def check(self, token_ids: list[int]) -> None:
+        """Raise OverflowError if a token id is not in 0..2**32-1."""
+        array("I", token_ids)
+
     def extend(self, hashes: list[bytes], root: bytes, token_ids: list[int]) -> None:
         """Append the hashes of the full blocks of `token_ids` that `hashes` lacks.
 
-        Raises OverflowError if a token id is not in 0..2**32-1.
+        Raises OverflowError as `check` does.
         """
         start = len(hashes) * self.block_size
         count = (len(token_ids) - start) // self.block_size

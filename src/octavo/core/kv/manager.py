@@ -61,6 +61,8 @@ class KVCacheManager:
         """
         sequence.hash_root = self._hasher.root(sequence.lora_name, sequence.cache_salt)
         self._hasher.extend(sequence.block_hashes, sequence.hash_root, sequence.token_ids)
+        num_hashed = len(sequence.block_hashes) * self.hash_block_size
+        self._hasher.check(sequence.token_ids[num_hashed:])
 
     def look_up(self, sequence: KVSequence) -> PrefixHit:
         """The longest cached prefix; at least the last known token is left to compute."""

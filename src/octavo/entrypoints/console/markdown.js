@@ -4,7 +4,7 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
 const BULLET = /^\s*[-*+](?:\s+(.*))?$/;
 const NUMBER = /^\s*\d{1,9}[.)](?:\s+(.*))?$/;
-const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=\S)([^*\n]*?[^\s*])\*(?!\*)/g;
+const MARK = /`+|\*\*?/g;
 
 export function renderMarkdown(text) {
   const fragment = document.createDocumentFragment();
@@ -79,17 +79,42 @@ function startsBlock(line) {
   return [FENCE, HEADING, BULLET, NUMBER].some((pattern) => pattern.test(line));
 }
 
+// Linear in the text however many marks have no partner: each kind is looked for in vain once.
 function inline(node, text) {
-  let at = 0;
-  for (const match of text.matchAll(INLINE)) {
-    node.append(text.slice(at, match.index));
-    if (match[1]) node.append(element("code", "", match[2]));
-    else if (match[3]) node.append(inline(element("strong"), match[3]));
-    else node.append(inline(element("em"), match[4]));
-    at = match.index + match[0].length;
+  const marks = new RegExp(MARK);
+  const unpaired = new Set();
+  let drawn = 0;
+  for (let found = marks.exec(text); found; found = marks.exec(text)) {
+    const mark = found[0];
+    const start = marks.lastIndex;
+    const opens = mark[0] === "`" || /\S/.test(text[start] ?? " ");
+    if (!opens || unpaired.has(mark)) continue;
+    const end = partner(text, mark, start);
+    if (end < 0) {
+      unpaired.add(mark);
+      continue;
+    }
+    const inside = text.slice(start, end);
+    node.append(text.slice(drawn, found.index));
+    if (mark[0] === "`") node.append(element("code", "", inside));
+    else node.append(inline(element(mark === "**" ? "strong" : "em"), inside));
+    drawn = marks.lastIndex = end + mark.length;
   }
-  node.append(text.slice(at));
+  node.append(text.slice(drawn));
   return node;
+}
+
+// Where the mark comes again as a run of the same length, after something that is no blank.
+function partner(text, mark, start) {
+  let end = text.indexOf(mark, start + 1);
+  while (end >= 0) {
+    let after = end + mark.length;
+    while (text[after] === mark[0]) after += 1;
+    const fits = after === end + mark.length && text[end - 1] !== mark[0];
+    if (fits && (mark[0] === "`" || /\S/.test(text[end - 1]))) return end;
+    end = text.indexOf(mark, after);
+  }
+  return -1;
 }
 
 export function element(tag, className = "", text = "") {

@@ -27,6 +27,7 @@ from octavo.entrypoints.openai.parsing import RequestParser
 from octavo.entrypoints.openai.prompts import PromptBuilder
 from octavo.entrypoints.openai.sampling import SamplingDefaults
 from octavo.entrypoints.openai.workers import Workers
+from octavo.utils import envs
 
 # Probes know no keys, and these answers say nothing about models or users.
 _OPEN_PATHS = ("/health", "/ping", "/version")
@@ -92,9 +93,10 @@ def _middleware(args: ServerArgs, pages: list[str]) -> list[Middleware]:
     ]
     if args.enable_request_id_headers:
         layers.insert(0, Middleware(RequestIdMiddleware))
-    if args.api_key:
+    keys = (*(args.api_key or ()), *envs.api_keys())
+    if keys:
         open_paths = (*_OPEN_PATHS, *pages)
-        layers.append(Middleware(APIKeyMiddleware, keys=args.api_key, open_paths=open_paths))
+        layers.append(Middleware(APIKeyMiddleware, keys=keys, open_paths=open_paths))
     return layers
 
 

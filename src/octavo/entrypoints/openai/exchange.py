@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.entrypoints.openai.context import ServerContext
-from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, RequestInfo
+from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, RequestInfo, Schema
 from octavo.entrypoints.openai.errors import Failure, describe
 from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError, read_body
 from octavo.entrypoints.openai.schema.common import RequestBody
@@ -107,29 +107,28 @@ class Exchange:
 
     async def _answer(self) -> None:
         info = RequestInfo(self._id, self._scope.get("path_params", {}))
-        if self._endpoint.schema is None:
+        schema = self._endpoint.schema
+        if schema is None:
             await self._reply(await self._endpoint.handler(self._context, info, None))
             return
         body = await read_body(self._scope, self._receive)
         watcher = asyncio.create_task(self._watch())
         try:
-            request = await self._parse(body)
+            request = await self._parse(body, schema)
             self._context.check_model(request.model)
             await self._reply(await self._endpoint.handler(self._context, info, request))
         finally:
             watcher.cancel()
 
-    async def _parse(self, body: bytes) -> RequestBody:
+    async def _parse(self, body: bytes, schema: Schema) -> RequestBody:
         if len(body) <= INLINE_BODY_BYTES:
-            return self._parse_now(body)
-        return await self._context.workers.run(lambda: self._parse_now(body))
+            return self._parse_now(body, schema)
+        return await self._context.workers.run(lambda: self._parse_now(body, schema))
 
-    def _parse_now(self, body: bytes) -> RequestBody:
-        parser, schema = self._context.parser, self._endpoint.schema
-        assert schema is not None
-        if not isinstance(schema, type):
-            schema = schema(parser.fields(body))
-        return parser.parse(body, schema)
+    def _parse_now(self, body: bytes, schema: Schema) -> RequestBody:
+        parser = self._context.parser
+        kind = schema if isinstance(schema, type) else schema(parser.fields(body))
+        return parser.parse(body, kind)
 
     async def _reply(self, reply: Reply | EventReply) -> None:
         if isinstance(reply, EventReply):

@@ -19,6 +19,8 @@ from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
+_MAX_ID = 256  # characters of a client's id
+
 Outputs = AsyncGenerator[tuple[int, RequestOutput | Exception], None]
 
 
@@ -80,7 +82,14 @@ def start(
     response_id: str,
     limited: bool,
 ) -> Outputs:
-    """The outputs of all prompts, once somebody iterates; `limited`: the client set max_tokens."""
+    """The outputs of all prompts, once somebody iterates; `limited`: the client set max_tokens.
+
+    Raises RequestError.
+    """
+    if body.request_id is not None and len(body.request_id) > _MAX_ID:
+        raise RequestError(
+            f"request_id has {len(body.request_id)} characters; at most {_MAX_ID}", "request_id"
+        )
     if context.engine.config.observability.enable_log_requests:
         _log(context, response_id, prompts)
     streams = []

@@ -44,7 +44,7 @@ async def _serve(engine: AsyncLLM, args: ServerArgs, bound: socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)
     # The first call attaches the engine to this loop: a death is noticed from now on.
-    await engine.reset_prefix_cache()
+    await engine.check_health()
     # What lives now lives as long as the server: the collector need not look at it again.
     gc.collect()
     gc.freeze()

@@ -51,3 +51,21 @@ def slot_mapping(
     slot = slots[token_row.long()]
     block = block_table[slot, positions // block_size]
     return block.long() * block_size + positions % block_size
+
+
+def commit(
+    slots: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    sample_rows: torch.Tensor,
+    token_ids: torch.Tensor,
+    last_token: torch.Tensor,
+    num_computed: torch.Tensor,
+) -> None:
+    """Advance the slots of a step: their lengths by their rows' tokens, and their last tokens.
+
+    slots[R] int64; query_start_loc[R + 1] int32; token_ids[S] int64 were sampled for the rows
+    sample_rows[S] int64. last_token, num_computed [num_slots + 1] int32 are written. Padding rows
+    have no tokens, so the padding slot never advances.
+    """
+    num_computed.index_add_(0, slots, query_start_loc[1:] - query_start_loc[:-1])
+    last_token[slots[sample_rows]] = token_ids.to(torch.int32)

@@ -85,6 +85,15 @@ def finite_rows(logits: Tensor) -> Tensor:
     return logits.amax(dim=-1).isfinite()
 
 
+def greedy_checked(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """greedy(logits[R, V]) and [R] bool: the rows whose highest logit is not a finite number.
+
+    Those get token 0. Any float dtype.
+    """
+    bad = ~finite_rows(logits)
+    return greedy(logits).masked_fill_(bad, 0), bad
+
+
 def sample(logits: Tensor, index: Tensor | None, keys: tuple[Tensor, Tensor]) -> Tensor:
     """[U] int64: one draw per row from softmax(logits), by the exponential race.
 

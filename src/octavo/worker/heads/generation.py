@@ -38,13 +38,18 @@ class GenerationHead:
         if batch.logits_index.shape[0] == 0:
             no_tokens = batch.logits_index.new_empty(0)
             return StepResult(no_tokens, prompt_logprobs=prompt_logprobs)
+        last = hidden if batch.all_sample else hidden[batch.logits_index]
+        logits = self._model.compute_logits(last)
+        slots = sampled_slots(batch.plan)
+        if self._state.all_greedy(slots):
+            token_ids, nan_rows = self._state.kernels.greedy_checked(logits)
+            return StepResult(token_ids, nan_rows, prompt_logprobs=prompt_logprobs)
         rows = SamplingRows(
             slots=batch.slots[batch.sample_index],
             positions=batch.seq_lens[batch.sample_index].long(),
-            slots_cpu=sampled_slots(batch.plan),
+            slots_cpu=slots,
         )
-        last = hidden if batch.all_sample else hidden[batch.logits_index]
-        out = self._sampler(self._model.compute_logits(last), rows, self._state)
+        out = self._sampler(logits.float(), rows, self._state)
         self._state.commit(rows, out.token_ids)
         sample_rows = batch.plan.sample_rows
         return StepResult(

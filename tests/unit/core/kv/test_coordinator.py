@@ -80,8 +80,9 @@ def longest_common_prefix(config, pool, hashes, fine, limit):
             if isinstance(group.spec, SlidingWindowSpec):
                 first = max(length - group.spec.window + 1, 0)
             needed = {position // size for position in range(first, length)}
-            keys = [hashes[(block + 1) * size // fine - 1] for block in needed if length % size == 0]
-            fits &= length % size == 0 and all(key in pool.cached[index] for key in keys)
+            fits &= length % size == 0 and all(
+                hashes[(block + 1) * size // fine - 1] in pool.cached[index] for block in needed
+            )
         if fits:
             best = length
     return best

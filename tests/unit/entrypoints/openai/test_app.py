@@ -45,6 +45,14 @@ async def test_every_path_but_a_few_needs_the_key(make_client):
     assert (await client.get("/nothing")).status_code == 401
 
 
+async def test_keys_of_the_environment(make_client, monkeypatch):
+    monkeypatch.setenv("OCTAVO_API_KEY", "three, four")
+    client = await make_client(server={"api_key": ("one",)})
+    for key, status in (("one", 200), ("three", 200), ("four", 200), ("three, four", 401)):
+        headers = {"authorization": f"Bearer {key}"}
+        assert (await client.get("/v1/models", headers=headers)).status_code == status
+
+
 async def test_browsers_may_ask_without_a_key_and_get_cors_headers(make_client):
     client = await make_client(server={"api_key": ("one",), "allowed_origins": ("http://a",)})
     asked = {"origin": "http://a", "access-control-request-method": "POST"}

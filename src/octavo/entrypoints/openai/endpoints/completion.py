@@ -82,7 +82,9 @@ class _CompletionAnswer:
         self._echo = bool(body.echo)
         self._token_ids = bool(body.return_token_ids)
         self._wants_prompt_logprobs = body.prompt_logprobs is not None
-        self._tokenizer = context.prompts.tokenizer("echo") if self._echo else None
+        self._builder = context.prompts
+        if self._echo:
+            self._builder.tokenizer("echo")  # refuses now what could not be done later
         self._skip_special_tokens = params.skip_special_tokens
         self._truncated = params.truncate_prompt_tokens is not None
         self._logprobs = (
@@ -234,8 +236,8 @@ class _CompletionAnswer:
         text = self._prompts[number].text
         if text is not None and not self._truncated:
             return text
-        assert self._tokenizer is not None
-        return self._tokenizer.decode(output.prompt_token_ids, self._skip_special_tokens)
+        tokenizer = self._builder.tokenizer("echo")
+        return tokenizer.decode(output.prompt_token_ids, self._skip_special_tokens)
 
 
 def _sampling_params(context: ServerContext, body: CompletionRequest) -> SamplingParams:

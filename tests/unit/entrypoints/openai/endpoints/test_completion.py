@@ -244,6 +244,7 @@ async def test_prompts_that_are_none(client, prompt):
         ({"best_of": 2}, "best_of"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ({"seed": 1 << 80}, "seed"),
+        ({"request_id": "x" * 1000}, "request_id"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -135,9 +135,7 @@ def main() -> None:
     figures: dict[str, float] = {}
     for depth in (1, 2):
         name = f"us per row and step, {args.rows} decode rows, {depth} in flight"
-        figures[name] = min(
-            decode_cost(args.rows, args.prompt, depth) for _ in range(args.repeats)
-        )
+        figures[name] = min(decode_cost(args.rows, args.prompt, depth) for _ in range(args.repeats))
     for algo in ("sha256", "xxhash"):
         for cached in (False, True):
             pool = "pool full of cached blocks" if cached else "fresh pool"

@@ -15,6 +15,7 @@ import os
 import signal
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,18 +32,31 @@ NUM_BLOCKS = 512
 SPECIAL_TOKENS = 3  # ids below are never sampled unless scripted
 
 
-def next_token(history: list[int], seed: int, vocab_size: int) -> int:
-    """The token after `history`: the same however the history was computed."""
-    digest = zlib.crc32(repr((history, seed)).encode())
-    return SPECIAL_TOKENS + digest % (vocab_size - SPECIAL_TOKENS)
+class History:
+    """A seed and the tokens so far. What comes next depends on all of them, at a cost that does
+    not grow with their number.
+    """
+
+    def __init__(self, seed: int, tokens: Iterable[int]) -> None:
+        self.tokens: list[int] = []
+        self._digest = zlib.crc32(seed.to_bytes(8, "little", signed=True))
+        for token in tokens:
+            self.append(token)
+
+    def append(self, token: int) -> None:
+        self.tokens.append(token)
+        self._digest = zlib.crc32(token.to_bytes(8, "little", signed=True), self._digest)
+
+    def next_token(self, vocab_size: int) -> int:
+        return SPECIAL_TOKENS + self._digest % (vocab_size - SPECIAL_TOKENS)
 
 
 def expected_tokens(prompt: list[int], count: int, vocab_size: int, seed: int = 0) -> list[int]:
     """What a greedy request produces."""
-    history = list(prompt)
+    history = History(seed, prompt)
     for _ in range(count):
-        history.append(next_token(history, seed, vocab_size))
-    return history[len(prompt) :]
+        history.append(history.next_token(vocab_size))
+    return history.tokens[len(prompt) :]
 
 
 @dataclass
@@ -50,11 +64,15 @@ class Slot:
     """A live request as the device would know it."""
 
     new: NewRequestData
-    history: list[int]
+    history: History
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.history.tokens
 
     @property
     def num_output(self) -> int:
-        return len(self.history) - self.new.num_prompt_tokens
+        return len(self.tokens) - self.new.num_prompt_tokens
 
     @property
     def script(self) -> dict[str, Any]:
@@ -99,7 +117,8 @@ class FakeExecutor(Executor):
             del self._slots[slot]
         for new in step.new_requests:
             assert new.slot not in self._slots, "the slot is taken"
-            self._slots[new.slot] = Slot(new, list(new.token_ids))
+            seed = 0 if new.sampling_params.greedy else new.seed
+            self._slots[new.slot] = Slot(new, History(seed, new.token_ids))
         assert step.total_num_scheduled_tokens == sum(step.num_scheduled_tokens) > 0
         output = ModelRunnerOutput(step.step_id)
         seconds = 0.0
@@ -127,19 +146,19 @@ class FakeExecutor(Executor):
     ) -> None:
         computed, scheduled = step.num_computed_tokens[row], step.num_scheduled_tokens[row]
         if row < step.num_decode_rows:
-            assert computed == len(slot.history) - 1, "a decode row starts at the last token"
-        assert computed + scheduled <= len(slot.history)
+            assert computed == len(slot.tokens) - 1, "a decode row starts at the last token"
+        assert computed + scheduled <= len(slot.tokens)
         params = slot.new.sampling_params
         if params.prompt_logprobs is not None:
             last = min(computed + scheduled, slot.new.num_prompt_tokens - 1)
             output.prompt_logprobs[row] = [
-                self._logprobs(slot.history[position + 1], params.prompt_logprobs)
+                self._logprobs(slot.tokens[position + 1], params.prompt_logprobs)
                 for position in range(computed, last)
             ]
         output.sampled_token_ids.append([])
         if not step.samples[row]:
             return
-        assert computed + scheduled == len(slot.history)
+        assert computed + scheduled == len(slot.tokens)
         number, script = slot.num_output, slot.script
         if script.get("crash_at") == number:
             raise RuntimeError("device fault: an illegal memory access was encountered")
@@ -151,11 +170,7 @@ class FakeExecutor(Executor):
         token = (
             tokens[number]
             if number < len(tokens)
-            else next_token(
-                slot.history,
-                0 if params.greedy else slot.new.seed,
-                self._config.model.vocab_size,
-            )
+            else slot.history.next_token(self._config.model.vocab_size)
         )
         if script.get("bad_token_at") == number:
             token = -1

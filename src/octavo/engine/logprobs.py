@@ -31,7 +31,8 @@ class LogprobsProcessor:
         self._tokenizer = tokenizer
         self._prompt_token_ids = prompt_token_ids
         self._tail: bytes | None = None  # of prompt + output; made when first needed
-        self.logprobs: list[PositionLogprobs] = []
+        self.logprobs: list[PositionLogprobs] = []  # those not taken yet
+        self._num_taken = 0
         self.prompt_logprobs: list[PositionLogprobs | None] = []
         self.cumulative = 0.0
         self._sampled: list[float] = []
@@ -58,6 +59,14 @@ class LogprobsProcessor:
             self.prompt_logprobs.append(self._read(entry, self._prompt_tail))
             self._prompt_tail = self._advance(self._prompt_tail, entry.token_ids[0])
 
+    def take(self) -> list[PositionLogprobs]:
+        """The output positions since the last call. They are not kept: a long stream would hold
+        thousands of objects per sequence.
+        """
+        taken, self.logprobs = self.logprobs, []
+        self._num_taken += len(taken)
+        return taken
+
     def finish_prompt(self) -> list[PositionLogprobs | None]:
         """Every prompt position, also of a prompt of one token, which nothing predicts."""
         return self.prompt_logprobs or [None]
@@ -66,7 +75,7 @@ class LogprobsProcessor:
         """Forget output positions from `num_tokens` on (a stop string ended the text before)."""
         if len(self._sampled) <= num_tokens:
             return
-        del self.logprobs[num_tokens:]
+        del self.logprobs[max(0, num_tokens - self._num_taken) :]
         del self._sampled[num_tokens:]
         self.cumulative = sum(self._sampled)
 

@@ -159,13 +159,16 @@ class RequestState:
         self._logprobs.truncate(self.num_output_tokens)
         begin = self._num_shown if is_delta else 0
         self._num_shown = self.num_output_tokens
+        logprobs = None
         wants_logprobs = self._params.logprobs is not None
+        if wants_logprobs:
+            logprobs = self._logprobs.take() if is_delta else list(self._logprobs.logprobs)
         return CompletionOutput(
             index=self._index,
             text=text,
             token_ids=self._detokenizer.output_token_ids[begin : self._num_shown],
             cumulative_logprob=self._logprobs.cumulative if wants_logprobs else None,
-            logprobs=self._logprobs.logprobs[begin:] if wants_logprobs else None,
+            logprobs=logprobs,
             finish_reason=None if self.finish_reason is None else str(self.finish_reason),
             stop_reason=self._stop_reason,
         )

@@ -6,12 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    start_dependents,
-    start_dependents_early,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import launch_options, start_dependents, wait_for_inputs
 
 _BLOCK = 1024
 
@@ -25,9 +20,8 @@ def silu_times(gate, up):
 
 @triton.jit
 def _silu_and_mul_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    start_dependents_early(PDL)
-    wait_for_inputs(PDL)
     start_dependents(PDL)
+    wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = cols < width
@@ -38,7 +32,7 @@ def _silu_and_mul_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr, PDL: tl.con
     tl.store(out_ptr + row * width + cols, out, mask=mask)
 
 
-def silu_and_mul(x: torch.Tensor, *, out: torch.Tensor | None = None, pdl: int = 0) -> torch.Tensor:
+def silu_and_mul(x: torch.Tensor, *, out: torch.Tensor | None = None, pdl: bool = False) -> torch.Tensor:
     """silu(x[:, :I]) * x[:, I:] of a contiguous x[T, 2I] -> [T, I]."""
     num_rows, width = x.shape[0], x.shape[1] // 2
     if out is None:

@@ -6,21 +6,15 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    start_dependents,
-    start_dependents_early,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import launch_options, start_dependents, wait_for_inputs
 
 _BLOCK = 2048
 
 
 @triton.jit
 def _embedding_kernel(ids_ptr, weight_ptr, out_ptr, width, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    start_dependents_early(PDL)
-    wait_for_inputs(PDL)
     start_dependents(PDL)
+    wait_for_inputs(PDL)
     token = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = cols < width
@@ -34,7 +28,7 @@ def embedding(
     weight: torch.Tensor,
     *,
     out: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """weight[ids]: ids[T] int32 or int64, weight[V, H] contiguous -> [T, H]."""
     num_tokens, width = ids.shape[0], weight.shape[1]

@@ -6,12 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    start_dependents,
-    start_dependents_early,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import launch_options, start_dependents, wait_for_inputs
 from octavo.utils.misc import next_power_of_2
 
 
@@ -29,13 +24,12 @@ def _rms_norm_kernel(
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    start_dependents_early(PDL)
+    start_dependents(PDL)
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     mask = cols < width
     weight = tl.load(weight_ptr + cols, mask=mask, other=0.0).to(tl.float32)
     wait_for_inputs(PDL)
-    start_dependents(PDL)
     x = tl.load(x_ptr + row * stride_x + cols, mask=mask, other=0.0).to(tl.float32)
     if HAS_RESIDUAL:
         residual_ptrs = residual_ptr + row * stride_residual + cols
@@ -55,7 +49,7 @@ def _launch(
     weight: torch.Tensor,
     eps: float,
     out: torch.Tensor | None,
-    pdl: int,
+    pdl: bool,
 ) -> torch.Tensor:
     num_rows, width = x.shape
     if out is None:
@@ -86,7 +80,7 @@ def rms_norm(
     eps: float,
     *,
     out: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """x[T, H] / rms(x) * weight[H]; the last dimension of x is contiguous."""
     return _launch(x, None, weight, eps, out, pdl)
@@ -99,7 +93,7 @@ def fused_add_rms_norm(
     eps: float,
     *,
     out: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(rms_norm(x + residual), x + residual), both [T, H]; the sum is written over `residual`."""
     return _launch(x, residual, weight, eps, out, pdl), residual

@@ -20,7 +20,6 @@ from octavo.kernels.launch import (
     launch_options,
     num_multiprocessors,
     start_dependents,
-    start_dependents_early,
     wait_for_inputs,
 )
 from octavo.kernels.softmax import add_sinks, attend_tile
@@ -48,13 +47,19 @@ class DecodeConfig:
     num_stages: int
 
 
-def decode_config(head_size: int, itemsize: int) -> DecodeConfig:
-    """The configuration measured best on an H200, and for larger heads one without spills."""
+def decode_config(head_size: int, itemsize: int, queries: int) -> DecodeConfig:
+    """The configuration for rows of up to `queries` query tokens times heads of a group.
+
+    Measured best on an H200 for up to 16 queries and 256 bytes of head; beyond, one without
+    spills whose programs still find their shared memory.
+    """
     row_bytes = head_size * itemsize
     if row_bytes > 512:
-        return DecodeConfig(tile=16, ctas_per_sm=1, num_warps=4, num_stages=2)
+        return DecodeConfig(tile=16, ctas_per_sm=1, num_warps=8, num_stages=2)
     if row_bytes > 256:
-        return DecodeConfig(tile=32, ctas_per_sm=2, num_warps=4, num_stages=2)
+        return DecodeConfig(tile=32, ctas_per_sm=1, num_warps=8, num_stages=2)
+    if queries > _MIN_DOT_ROWS:
+        return DecodeConfig(tile=64, ctas_per_sm=1, num_warps=4, num_stages=3)
     return DecodeConfig(tile=64, ctas_per_sm=2, num_warps=4, num_stages=3)
 
 
@@ -119,7 +124,6 @@ def _decode_map_kernel(
     PDL: tl.constexpr,
 ):
     """Program (row) writes the row's tiles, behind those of the rows before it."""
-    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     start_dependents(PDL)
     row = tl.program_id(0)
@@ -285,7 +289,6 @@ def _paged_decode_kernel(
 
     QUERIES is the dot's height, STORED_QUERIES (<= QUERIES) covers the real queries of any row.
     """
-    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     head = tl.program_id(0)
     share = tl.program_id(1)
@@ -399,7 +402,7 @@ def free_query_len(group: int) -> int:
 
 def max_query_len(group: int, head_size: int, itemsize: int) -> int:
     """Query tokens of a row up to which decoding keeps its state in registers."""
-    queries = 64 if head_size * itemsize <= 256 else _MIN_DOT_ROWS
+    queries = 64 if head_size * itemsize <= 256 and itemsize == 2 else _MIN_DOT_ROWS
     return max(queries // group, 1)
 
 
@@ -416,7 +419,7 @@ def build_decode_map(
     max_query_len: int,
     window: int,
     config: DecodeConfig,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> DecodeMap:
     """List the tiles of keys of the rows with 1 to `max_query_len` query tokens.
 
@@ -490,7 +493,7 @@ def paged_decode(
     scale: float,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> None:
     """Attention of the rows in `decode_map`, written to their tokens of out; others are left.
 

@@ -18,7 +18,6 @@ from octavo.kernels.launch import (
     launch_options,
     num_multiprocessors,
     start_dependents,
-    start_dependents_early,
     wait_for_inputs,
 )
 from octavo.kernels.paged_decode import LOG2E
@@ -50,7 +49,7 @@ def prefill_config(head_size: int, itemsize: int) -> PrefillConfig:
     if itemsize > 2:
         return PrefillConfig(block_m=32, block_n=32, ctas_per_sm=1, num_warps=8, num_stages=2)
     if row_bytes > 256:
-        return PrefillConfig(block_m=128, block_n=32, ctas_per_sm=1, num_warps=8, num_stages=2)
+        return PrefillConfig(block_m=64, block_n=32, ctas_per_sm=1, num_warps=8, num_stages=2)
     return PrefillConfig(block_m=128, block_n=64, ctas_per_sm=1, num_warps=8, num_stages=3)
 
 
@@ -89,7 +88,6 @@ def _prefill_map_kernel(
     PDL: tl.constexpr,
 ):
     """One program per row writes the row's tasks, the costliest (last) tile first."""
-    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     start_dependents(PDL)
     row = tl.program_id(0)
@@ -216,7 +214,6 @@ def _paged_prefill_kernel(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     num_tickets = tl.load(counters_ptr) * NUM_KV_HEADS
     last_ticket = num_tickets + tl.num_programs(0) - 1
@@ -296,7 +293,7 @@ def build_prefill_map(
     num_kv_heads: int,
     min_query_len: int,
     config: PrefillConfig,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> PrefillMap:
     """List the query tiles of the rows with `min_query_len` (>= 1) or more query tokens.
 
@@ -337,7 +334,7 @@ def paged_prefill(
     window: int = 0,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> None:
     """Attention of the rows in `prefill_map`, written to their tokens of out; others are left.
 

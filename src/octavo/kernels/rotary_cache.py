@@ -6,12 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    start_dependents,
-    start_dependents_early,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import launch_options, start_dependents, wait_for_inputs
 from octavo.utils.misc import next_power_of_2
 
 # Tokens of a program: one while programs are too few to fill the device, else several.
@@ -105,7 +100,6 @@ def _qk_norm_rope_cache_kernel(
     PDL: tl.constexpr,
 ):
     """One program: TOKENS tokens of one KV head and the GROUP query heads that share it."""
-    start_dependents_early(PDL)
     wait_for_inputs(PDL)
     start_dependents(PDL)
     head = tl.program_id(1)
@@ -186,7 +180,7 @@ def qk_norm_rope_cache(
     rotary_dim: int,
     is_neox: bool,
     *,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """Normalize and rotate q and k, write k and v to the cache; see QKNormRopeCacheKernel.
 

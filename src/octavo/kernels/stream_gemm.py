@@ -1,10 +1,9 @@
 """GEMM for few rows: stream the weight through the multiprocessors at the memory's speed.
 
 One row is a GEMV of plain multiply-adds. Several rows are a dot whose tall side is the weight, so
-that no part of a matrix instruction is wasted on rows that aren't there; its work, all tiles along
-all of K, is cut into equal shares, one per program of a grid that fills the device ("stream-K";
-Osama et al., arXiv:2301.03598). A tile cut by a share's end leaves partial sums, and the last
-program to finish one of its parts adds them in the order of K: results don't depend on timing.
+that no part of a matrix instruction is wasted on rows that aren't there. Where tiles are too few
+to fill the device K is split, and the last program to finish a tile adds the parts in the order of
+K: results don't depend on timing.
 """
 
 from __future__ import annotations
@@ -15,16 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    num_multiprocessors,
-    start_dependents,
-    start_dependents_early,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import launch_options, start_dependents, wait_for_inputs
 from octavo.utils.misc import cdiv, next_power_of_2
 
-MAX_TILES = 1 << 16  # tiles of one GEMM: the length of `arrivals`
+MAX_TILES = 1 << 14  # tiles of a GEMM whose K is split: the length of `arrivals`
 _VECTOR = 8  # 2-byte elements of one load
 
 
@@ -43,7 +36,7 @@ class GemmConfig:
     block_m: int
     block_n: int
     block_k: int
-    ctas_per_sm: int
+    split_k: int
     num_warps: int
     num_stages: int
 
@@ -63,7 +56,7 @@ def _gemv_kernel(
     PDL: tl.constexpr,
 ):
     """out[n] = w[n] . x for BLOCK_N rows n; BLOCK_K divides K."""
-    start_dependents_early(PDL)
+    start_dependents(PDL)
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     # Rows past the end repeat the last one; their results are not stored.
     row = tl.minimum(rows, N - 1).to(tl.int64)
@@ -80,7 +73,6 @@ def _gemv_kernel(
             w = tl.load(w_ptrs + k, eviction_policy="evict_first")
         x = tl.load(x_ptr + k + at).to(tl.float32)[:, None, :]
         acc += tl.sum(w.to(tl.float32) * x, axis=2)
-    start_dependents(PDL)
     result = tl.sum(acc, axis=0)
     if HAS_BIAS:
         result += tl.load(bias_ptr + rows, mask=rows < N, other=0.0).to(tl.float32)
@@ -102,72 +94,57 @@ def _gemm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
     EVEN_K: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Program (share): its part of the line of all tiles' steps along K, in one loop."""
-    start_dependents_early(PDL)
-    share = tl.program_id(0)
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    steps = tl.cdiv(K, BLOCK_K)
-    total = tl.cdiv(N, BLOCK_N) * tiles_m * steps
-    per_share = tl.cdiv(total, tl.num_programs(0))
-    begin = share * per_share
-    stop = tl.minimum(begin + per_share, total)
-    row_n = tl.arange(0, BLOCK_N)
-    row_m = tl.arange(0, BLOCK_M)
+    """Program (tile of N, tile of M, part of K): out[m, n] = x[m] . w[n]."""
+    start_dependents(PDL)
+    tile_n = tl.program_id(0)
+    tile_m = tl.program_id(1)
+    part = tl.program_id(2)
+    k_share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT_K) * BLOCK_K
+    k_begin = part * k_share
+    k_end = tl.minimum(k_begin + k_share, K)
+    rows_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     at_k = tl.arange(0, BLOCK_K)
-    SIZE: tl.constexpr = BLOCK_N * BLOCK_M
-    inner = row_n[:, None] * BLOCK_M + row_m[None, :]
+    # Rows past the end repeat the last one; their results are not stored.
+    w_rows = w_ptr + tl.minimum(rows_n, N - 1).to(tl.int64) * K
+    x_rows = x_ptr + tl.minimum(rows_m, M - 1).to(tl.int64) * stride_x
+    w_ptrs = w_rows[:, None] + at_k[None, :]
+    x_ptrs = x_rows[:, None] + at_k[None, :]
     wait_for_inputs(PDL)
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    for unit in range(begin, stop):
-        tile = unit // steps
-        k = (unit - tile * steps) * BLOCK_K
-        rows_n = tile // tiles_m * BLOCK_N + row_n
-        rows_m = tile % tiles_m * BLOCK_M + row_m
-        # Rows past the end repeat the last one; their results are not stored.
-        w_rows = w_ptr + tl.minimum(rows_n, N - 1).to(tl.int64) * K + k
-        x_rows = x_ptr + tl.minimum(rows_m, M - 1).to(tl.int64) * stride_x + k
+    for k in range(k_begin, k_end, BLOCK_K):
         if EVEN_K:
-            w = tl.load(w_rows[:, None] + at_k[None, :])
-            x = tl.load(x_rows[:, None] + at_k[None, :])
+            w = tl.load(w_ptrs + k)
+            x = tl.load(x_ptrs + k)
         else:
             inside = (k + at_k < K)[None, :]
-            w = tl.load(w_rows[:, None] + at_k[None, :], mask=inside, other=0.0)
-            x = tl.load(x_rows[:, None] + at_k[None, :], mask=inside, other=0.0)
+            w = tl.load(w_ptrs + k, mask=inside, other=0.0)
+            x = tl.load(x_ptrs + k, mask=inside, other=0.0)
         acc = tl.dot(w, tl.trans(x), acc)
-        if ((unit + 1) % steps == 0) | (unit + 1 == stop):
-            if (tile * steps >= begin) & (tile * steps + steps <= stop):
-                _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS)
-            else:
-                # share + tile counts the cuts before this part, so it numbers the parts.
-                tl.store(partials_ptr + (share + tile).to(tl.int64) * SIZE + inner, acc)
-            acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    start_dependents(PDL)
 
-    # All threads have written before one of them announces it. A share cuts two tiles at most.
-    tl.debug_barrier()
-    first_tile = begin // steps
-    last_tile = (stop - 1) // steps
-    for end in tl.static_range(2):
-        tile = last_tile if end == 1 else first_tile
-        first_share = tile * steps // per_share
-        num_parts = (tile * steps + steps - 1) // per_share - first_share + 1
-        once = (begin < stop) & ((end == 0) | (first_tile != last_tile))
-        if once & (num_parts > 1):
-            arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
-            if arrived == num_parts - 1:
-                total_acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-                parts = partials_ptr + (first_share + tile).to(tl.int64) * SIZE + inner
-                for part in range(num_parts):
-                    # Others wrote these: read L2, not this multiprocessor's L1.
-                    total_acc += tl.load(parts + part * SIZE, cache_modifier=".cg")
-                rows_n = tile // tiles_m * BLOCK_N + row_n
-                rows_m = tile % tiles_m * BLOCK_M + row_m
-                _store_tile(out_ptr, bias_ptr, total_acc, rows_m, rows_n, M, N, HAS_BIAS)
-                tl.store(arrivals_ptr + tile, 0)
+    if SPLIT_K == 1:
+        _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS)
+    else:
+        tile = tile_m * tl.num_programs(0) + tile_n
+        SIZE: tl.constexpr = BLOCK_N * BLOCK_M
+        inner = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+        parts = partials_ptr + (tile * SPLIT_K).to(tl.int64) * SIZE + inner
+        tl.store(parts + part * SIZE, acc)
+        # All threads have written before one of them announces it.
+        tl.debug_barrier()
+        arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel", scope="gpu")
+        if arrived == SPLIT_K - 1:
+            acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+            for other in tl.static_range(SPLIT_K):
+                # Other programs wrote these: read L2, not this multiprocessor's L1.
+                acc += tl.load(parts + other * SIZE, cache_modifier=".cg")
+            _store_tile(out_ptr, bias_ptr, acc, rows_m, rows_n, M, N, HAS_BIAS)
+            tl.store(arrivals_ptr + tile, 0)
 
 
 @triton.jit
@@ -187,7 +164,7 @@ def stream_gemm(
     arrivals: torch.Tensor,
     *,
     out: torch.Tensor | None = None,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """x[M, K] @ weight[N, K].T + bias[N] -> [M, N] in 16-bit types, summed in fp32.
 
@@ -216,14 +193,12 @@ def stream_gemm(
             **launch_options(pdl),
         )
         return out
-    tiles = cdiv(num_out, config.block_n) * cdiv(num_rows, config.block_m)
-    shares = min(
-        num_multiprocessors(x.device) * config.ctas_per_sm, tiles * cdiv(inner, config.block_k)
-    )
-    partials = torch.empty(
-        (shares + tiles) * config.block_n * config.block_m, dtype=torch.float32, device=x.device
-    )
-    _gemm_kernel[(shares,)](
+    tiles_n, tiles_m = cdiv(num_out, config.block_n), cdiv(num_rows, config.block_m)
+    partials = arrivals
+    if config.split_k > 1:
+        size = tiles_n * tiles_m * config.split_k * config.block_n * config.block_m
+        partials = torch.empty(size, dtype=torch.float32, device=x.device)
+    _gemm_kernel[(tiles_n, tiles_m, config.split_k)](
         x,
         weight,
         weight if bias is None else bias,
@@ -237,6 +212,7 @@ def stream_gemm(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         BLOCK_K=config.block_k,
+        SPLIT_K=config.split_k,
         EVEN_K=inner % config.block_k == 0,
         HAS_BIAS=bias is not None,
         PDL=pdl,
@@ -247,10 +223,11 @@ def stream_gemm(
     return out
 
 
-def default_config(num_rows: int, inner: int) -> GemvConfig | GemmConfig:
+def default_config(num_rows: int, num_out: int, inner: int) -> GemvConfig | GemmConfig:
     """A configuration for a shape nobody has measured."""
     for num_warps in (8, 4, 2, 1):
         if num_rows == 1 and inner % (num_warps * 32 * _VECTOR) == 0:
             return GemvConfig(block_n=4, num_warps=num_warps)
     block_m = max(next_power_of_2(num_rows), 16)
-    return GemmConfig(block_m, 64, 128, ctas_per_sm=1, num_warps=4, num_stages=4)
+    split_k = 1 if num_out > 4096 else 2 if inner > num_out // 2 else 4
+    return GemmConfig(block_m, 64, 128, split_k, num_warps=4, num_stages=4)

@@ -27,6 +27,8 @@ def _check_requests(scheduler: Scheduler) -> None:
         assert request.finish_reason is None
         assert request.num_computed_tokens <= request.max_computed
         assert request.num_tokens < request.max_length or request.max_tokens == 0
+        written = request.num_computed_tokens + scheduler._num_speculative_tokens
+        assert request.num_allocated_tokens >= min(written, scheduler._limits.max_model_len)
         size = scheduler._kv.hash_block_size
         assert request.num_cached_blocks * size <= request.num_computed_tokens
     for request in waiting:

@@ -464,3 +464,16 @@ def make_driver(
         config, num_slots, num_drafts=num_drafts, draft_accuracy=draft_accuracy, seed=seed
     )
     return Driver(scheduler, executor, depth=depth)
+
+
+def count_look_ups(driver: Driver) -> list[str]:
+    """The ids of requests looked up in the prefix cache from now on."""
+    look_ups = []
+    original = driver.scheduler._kv.look_up
+
+    def look_up(request):
+        look_ups.append(request.request_id)
+        return original(request)
+
+    driver.scheduler._kv.look_up = look_up
+    return look_ups

@@ -138,6 +138,31 @@ def test_asking_in_vain_is_remembered():
     assert blocks.may_fit(waiting)
 
 
+def test_what_a_window_leaves_behind_is_set_aside_again_if_it_is_there():
+    """The second request holds a block that the window of the first moves past."""
+    kv, blocks = make_blocks(num_blocks=10, specs=(sliding_spec(5, 4),))
+    first = make_request_for(kv, "a", 40)
+    admit(blocks, first, 8)
+
+    def compute(num_tokens):
+        assert blocks.want(first, num_tokens) == num_tokens
+        blocks.commit(first, num_tokens)
+        first.num_computed_tokens += num_tokens
+        kv.cache(first, first.num_computed_tokens)
+
+    compute(8)
+    second = make_request_for(kv, "b", 40)
+    assert second.prefix_hit.num_tokens == 16
+    admit(blocks, second, 8, slot=1)
+    compute(8)
+    kv.open(other := KVSequence([1]), PrefixHit(0, [[]]))
+    kv.grow(other, 1)
+    assert (kv.num_free_blocks, first.reserved_blocks, second.reserved_blocks) == (3, 1, 2)
+    # Two blocks are left behind, one of them held by the second request, too.
+    assert blocks.want(first, 8) == 8
+    assert (kv.num_free_blocks, first.reserved_blocks, second.reserved_blocks) == (4, 2, 2)
+
+
 class Limit:
     def __init__(self, most):
         self.most = most

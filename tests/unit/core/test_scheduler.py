@@ -8,7 +8,7 @@ from octavo.types.engine_output import FinishReason
 from octavo.types.errors import ConfigError, RequestError
 from octavo.types.runner_output import ModelRunnerOutput
 from unit.core.invariants import check_invariants
-from unit.core.simulated_executor import kv_config, make_driver, make_request
+from unit.core.simulated_executor import count_look_ups, kv_config, make_driver, make_request
 
 
 def rows(driver, output):
@@ -20,19 +20,6 @@ def rows(driver, output):
 def prompt(start, length):
     """Tokens that share no prefix with another start."""
     return [start * 1000 + i for i in range(length)]
-
-
-def count_look_ups(driver):
-    """The ids of requests looked up in the prefix cache from now on."""
-    look_ups = []
-    original = driver.scheduler._kv.look_up
-
-    def look_up(request):
-        look_ups.append(request.request_id)
-        return original(request)
-
-    driver.scheduler._kv.look_up = look_up
-    return look_ups
 
 
 # The token budget and chunks.

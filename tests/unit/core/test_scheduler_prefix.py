@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from unit.core.invariants import check_invariants
-from unit.core.simulated_executor import full_spec, make_driver, make_request, sliding_spec
+from unit.core.simulated_executor import (
+    count_look_ups,
+    full_spec,
+    make_driver,
+    make_request,
+    sliding_spec,
+)
 
 
 def prompt(start, length):
@@ -119,6 +125,15 @@ def test_followers_wait_for_the_blocks_of_a_leader(depth):
     for index in range(3):
         driver.check_result(f"r{index}")
         assert driver.received[f"r{index}"].num_cached_tokens == (80 if index else 0)
+
+
+def test_a_follower_is_looked_up_once_to_wait_and_once_to_go_on():
+    driver = make_driver(long_prefill_token_threshold=8)
+    look_ups = count_look_ups(driver)
+    for index in range(3):
+        driver.add(make_request(f"r{index}", [*prompt(1, 80), index], 3))
+    driver.run()
+    assert sorted(look_ups) == ["r0", "r1", "r1", "r2", "r2"]
 
 
 def test_strangers_do_not_wait_for_a_leader():

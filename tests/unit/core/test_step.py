@@ -49,6 +49,13 @@ def test_a_decode_row_is_taken_back_with_its_tokens_and_drafts():
     assert step.budget == 46
 
 
+def test_rows_without_drafts_are_left_out():
+    step = Step(0, 50)
+    for drafts, request in (([], make("a", 0)), ([5], make("b", 1))):
+        decode(step, request, drafts)
+    assert step.to_output([], []).draft_token_ids == {1: [5]}
+
+
 def test_dropping_results():
     step = Step(0, 50)
     request = make("a", 0)

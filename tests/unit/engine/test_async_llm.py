@@ -117,10 +117,12 @@ async def _an_abort_storm(engine):
             await asyncio.sleep(0)
             task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
+    cancelled = [isinstance(result, asyncio.CancelledError) for result in results]
+    assert any(cancelled)
     for i, result in enumerate(results):
-        if i % 3:
-            assert isinstance(result, asyncio.CancelledError)
-        else:
+        # A stream may have ended by itself before its task was cancelled.
+        assert i % 3 or not cancelled[i]
+        if not cancelled[i]:
             assert result[0] == expected_tokens([5 + i], 60, VOCAB_SIZE)
     assert engine._outputs.num_unfinished == 0
     await until(lambda: engine.metrics.scheduler.num_running == 0)

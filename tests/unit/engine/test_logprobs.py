@@ -104,6 +104,21 @@ def test_truncating_restores_the_sum():
     assert len(processor.logprobs) == 2
 
 
+def test_positions_that_were_taken_are_not_kept():
+    processor = LogprobsProcessor(Pieces(), [])
+    values = (-0.1, -0.2, -0.3, -0.4, -0.5)
+    entries = [TokenLogprobs([1], [value], 1) for value in values]
+    processor.add(entries[:2])
+    assert [p[1].logprob for p in processor.take()] == [-0.1, -0.2]
+    assert processor.take() == processor.logprobs == []
+    processor.add(entries[2:])
+    processor.truncate(4)
+    assert [p[1].logprob for p in processor.take()] == [-0.3, -0.4]
+    processor.truncate(1)
+    assert processor.take() == []
+    assert processor.cumulative == -0.1
+
+
 def test_without_a_tokenizer_there_is_no_text():
     processor = LogprobsProcessor(None, [1])
     processor.add([one(1, 2)])

@@ -60,7 +60,7 @@ class TritonAttention:
         self._num_kv_heads = params.num_kv_heads
         self._head_size = params.head_size
         self._block_size = setup.block_size
-        self._decode_config = decode_config(params.head_size, setup.kv_dtype.itemsize)
+        self._itemsize = setup.kv_dtype.itemsize
         self._prefill_config = prefill_config(params.head_size, setup.dtype.itemsize)
         group = params.num_heads // params.num_kv_heads
         self._free_query_len = free_query_len(group)
@@ -141,7 +141,8 @@ class TritonAttention:
     def _decode_map(self, metadata: TritonMetadata, window: int) -> DecodeMap:
         found = metadata.decode_maps.get(window)
         if found is None:
-            batch = metadata.batch
+            batch, limit = metadata.batch, metadata.decode_query_len
+            group = self._num_heads // self._num_kv_heads
             found = metadata.decode_maps[window] = build_decode_map(
                 batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
                 batch.seq_lens,
@@ -151,9 +152,9 @@ class TritonAttention:
                 num_heads=self._num_heads,
                 num_kv_heads=self._num_kv_heads,
                 head_size=self._head_size,
-                max_query_len=metadata.decode_query_len,
+                max_query_len=limit,
                 window=window,
-                config=self._decode_config,
+                config=decode_config(self._head_size, self._itemsize, limit * group),
                 pdl=self._pdl,
             )
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from octavo.core.kv.block import FreeBlocks
 
 NULL_BLOCK = 0  # stands in tables where a sliding window has moved on; never handed out
-UNNAMED = b""
+UNNAMED = b""  # the hash of a block that the prefix cache does not know
 
 
 class BlockPool:
@@ -71,7 +71,7 @@ class BlockPool:
         for block in blocks:
             count = ref_counts[block] = ref_counts[block] - 1
             if count == 0:
-                (unhashed if hashes[block] is UNNAMED else hashed).append(block)
+                (hashed if hashes[block] else unhashed).append(block)
         self._free.add_unhashed(unhashed)
         self._free.add_hashed(hashed)
         self.num_free += len(unhashed) + len(hashed)
@@ -90,7 +90,7 @@ class BlockPool:
     def forget(self, block: int) -> None:
         """The content of a block can't be trusted: nobody shall find it again."""
         block_hash = self._hashes[block]
-        if block_hash is not UNNAMED:
+        if block_hash:
             del self._tables[block][block_hash]
             self._hashes[block] = UNNAMED
             if self.ref_counts[block] == 0:

@@ -172,6 +172,13 @@ class UnitaryCoordinator(KVCacheCoordinator):
 class HybridCoordinator(KVCacheCoordinator):
     """Several groups: the longest prefix on which all agree."""
 
+    def __init__(self, config: KVCacheConfig, pool: BlockPool, max_tokens_ahead: int) -> None:
+        super().__init__(config, pool, max_tokens_ahead)
+        # Full attention first: it ends a search at the first miss, a window goes on to look.
+        self._search_order = sorted(
+            self._groups, key=lambda group: isinstance(group, SlidingWindowGroup)
+        )
+
     def _longest_hit(self, hashes: list[bytes], max_tokens: int) -> int:
         """Shrinks the candidate until every group accepts it as it is.
 
@@ -181,7 +188,7 @@ class HybridCoordinator(KVCacheCoordinator):
         candidate = max_tokens
         while True:
             shortest = candidate
-            for group in self._groups:
+            for group in self._search_order:
                 shortest = group.longest_hit(hashes, shortest)
             if shortest == candidate:
                 return candidate

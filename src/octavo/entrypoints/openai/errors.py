@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -105,6 +106,18 @@ def describe(error: Exception, request_id: str) -> Failure:
             return failure(error.status_code, phrase, headers=headers)
     logger.error("request %s failed unexpectedly", request_id, exc_info=error)
     return failure(500, f"Internal error; look for {request_id} in the server's log.")
+
+
+def in_client_words(error: RequestError, names: Mapping[str, str]) -> RequestError:
+    """The error with the engine's names replaced by the fields that the client sent.
+
+    A name without an underscore is a word of the language too: it is replaced as `param` only.
+    """
+    text = str(error)
+    for name, field in names.items():
+        if "_" in name:
+            text = re.sub(rf"\b{re.escape(name)}\b", field, text)
+    return RequestError(text, names.get(error.param or "", error.param))
 
 
 def without_paths(text: str) -> str:

@@ -11,10 +11,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, RequestInfo, Schema
-from octavo.entrypoints.openai.errors import Failure, describe
+from octavo.entrypoints.openai.errors import Failure, describe, in_client_words
 from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError, read_body
 from octavo.entrypoints.openai.schema.common import RequestBody
 from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event
+from octavo.types.errors import RequestError
 
 _SCOPE_KEY = "octavo.request_id"
 _PLAIN_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -116,7 +117,10 @@ class Exchange:
         try:
             request = await self._parse(body, schema)
             self._context.check_model(request.model)
-            await self._reply(await self._endpoint.handler(self._context, info, request))
+            try:
+                await self._reply(await self._endpoint.handler(self._context, info, request))
+            except RequestError as error:
+                raise in_client_words(error, request.field_names()) from None
         finally:
             watcher.cancel()
 

@@ -90,7 +90,11 @@ class SamplingDefaults:
         return msgspec.structs.replace(params, max_tokens=room)
 
     def check_logprobs(self, value: int | None, param: str) -> None:
-        """Raises RequestError for more logprobs than the server gives."""
+        """Raises RequestError for more logprobs than the server gives, and for less than none."""
         limit = self._max_logprobs
-        if value is not None and limit >= 0 and (value > limit or value == -1):
+        if value is None:
+            return
+        if value < -1:
+            raise RequestError(f"{param}={value} is below 0", param)
+        if limit >= 0 and (value > limit or value == -1):
             raise RequestError(f"{param}={value} is above the server's max_logprobs={limit}", param)

@@ -136,3 +136,17 @@ def test_holding_counts_the_blocks_that_were_free():
     pool.free(tables[0][2:])
     assert coordinator.hold(coordinator.find_hit(hashes, 12).block_ids) == 1
     assert pool.num_free == 199 - 3
+
+
+def test_the_tail_of_a_sequence_is_evicted_first():
+    _, pool, coordinator = make(full_spec(4), num_blocks=5)
+    tables = [[]]
+    hashes = [b"0", b"1", b"2", b"3"]
+    coordinator.grow(tables, 16)
+    coordinator.name_blocks(tables, hashes, 0, 4)
+    coordinator.free(tables)
+    lengths = []
+    for _ in range(4):
+        pool.allocate(1)
+        lengths.append(coordinator.find_hit(hashes, 16).num_tokens)
+    assert lengths == [12, 8, 4, 0]

@@ -9,6 +9,7 @@ from octavo.entrypoints.openai.errors import (
     BodyTooLargeError,
     ServerStoppingError,
     describe,
+    in_client_words,
     without_paths,
 )
 from octavo.types.errors import (
@@ -73,3 +74,15 @@ def test_a_generation_error_loses_its_paths():
 )
 def test_without_paths(text, expected):
     assert without_paths(text) == expected
+
+
+def test_names_of_the_engine_become_fields_of_the_request():
+    names = {"max_tokens": "max_completion_tokens", "prompt": "messages"}
+    error = RequestError("max_tokens=9 does not fit; lower max_tokens", "max_tokens")
+    said = in_client_words(error, names)
+    assert str(said) == "max_completion_tokens=9 does not fit; lower max_completion_tokens"
+    assert said.param == "max_completion_tokens"
+    said = in_client_words(RequestError("the prompt is empty", "prompt"), names)
+    assert (str(said), said.param) == ("the prompt is empty", "messages")
+    said = in_client_words(RequestError("max_tokens_x", None), names)
+    assert (str(said), said.param) == ("max_tokens_x", None)

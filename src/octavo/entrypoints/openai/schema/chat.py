@@ -43,6 +43,13 @@ class ChatRequest(GenerationBody, kw_only=True):
     top_logprobs: int | None = None
     echo: bool | None = None  # begin the answer with the last message
 
+    def field_names(self) -> Mapping[str, str]:
+        """See RequestBody."""
+        names = {**super().field_names(), "prompt": "messages"}
+        if self.max_completion_tokens is not None:
+            names["max_tokens"] = "max_completion_tokens"
+        return names
+
 
 class TokenLogprob(msgspec.Struct):
     """One token with its log-probability; `bytes` is its exact text."""

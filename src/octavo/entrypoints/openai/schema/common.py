@@ -53,6 +53,10 @@ class RequestBody(msgspec.Struct, kw_only=True):
 
     model: str | None = None
 
+    def field_names(self) -> Mapping[str, str]:
+        """What the engine calls otherwise: its name -> the field of this request."""
+        return {}
+
 
 class StreamOptions(msgspec.Struct, kw_only=True):
     """What a stream carries beside the text."""
@@ -101,6 +105,10 @@ class GenerationBody(RequestBody, kw_only=True):
     request_id: str | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+
+    def field_names(self) -> Mapping[str, str]:
+        """See RequestBody."""
+        return {"extra_args": "vllm_xargs"}
 
 
 class PromptTokensDetails(msgspec.Struct):

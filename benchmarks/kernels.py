@@ -26,9 +26,11 @@ import triton
 
 from octavo.attention.interface import CommonAttentionMetadata
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.chunk_attention import chunk_attention, chunk_of
 from octavo.kernels.paged_decode import DecodeConfig, build_decode_map, decode_config, paged_decode
 from octavo.kernels.paged_prefill import PrefillConfig, build_prefill_map, paged_prefill
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
+from octavo.kernels.stream_gemm_table import Plan, plan_for
 
 BANDWIDTH = 4476e9  # bytes/s: a large sum on an H200
 COMPUTE = 790e12  # bf16 FLOP/s of cuBLAS there
@@ -96,7 +98,7 @@ class Gemm:
     shape: tuple[int, int]
     rows: int
     config: GemvConfig | GemmConfig | None  # None: cuBLAS
-    pdl: int = 0
+    pdl: bool = False
 
     @property
     def floor(self) -> float:
@@ -105,31 +107,20 @@ class Gemm:
 
 
 ROWS = (1, 8, 32, 64)
-LARGE_ROWS = (128, 256)
-TILES = [  # block_n, block_k, ctas_per_sm, num_warps, num_stages
-    (32, 128, 3, 4, 4),
-    (64, 64, 2, 4, 6),
-    (64, 64, 3, 4, 4),
-    (64, 128, 1, 4, 6),
-    (64, 128, 2, 4, 4),
-    (64, 128, 2, 4, 3),
-    (64, 256, 1, 4, 4),
-    (128, 64, 1, 4, 6),
-    (128, 64, 1, 8, 6),
-    (128, 64, 2, 4, 4),
-    (128, 128, 1, 8, 4),
+TILES = [  # block_n, block_k, num_warps, num_stages
+    (16, 256, 4, 4),
+    (32, 128, 4, 4),
+    (32, 256, 4, 4),
+    (64, 64, 4, 6),
+    (64, 128, 4, 4),
+    (128, 64, 4, 4),
+    (128, 64, 8, 5),
 ]
-LARGE_TILES = [(128, 128, 64, 1, 8, 5), (128, 256, 64, 1, 8, 3), (256, 128, 64, 1, 8, 3)]
 
 
 def gemm_shapes() -> list[tuple[int, int]]:
     shapes = [shape for model in MODELS for shape in model.linears.values()]
     return list(dict.fromkeys(shapes + list(LM_HEADS.values())))
-
-
-def fits(block_m: int, block_n: int, block_k: int, ctas_per_sm: int, stages: int) -> bool:
-    """Whether the programs meant to share a multiprocessor find the shared memory."""
-    return (block_m + block_n) * block_k * 2 * stages * ctas_per_sm <= 220 * 1024
 
 
 def gemm_cases() -> list[Gemm]:
@@ -140,16 +131,13 @@ def gemm_cases() -> list[Gemm]:
             if k % (warps * 256) == 0:
                 cases.append(Gemm(shape, 1, GemvConfig(block_n, warps)))
         for rows in ROWS[1:]:
-            block_m = max(rows, 16)
-            for block_n, block_k, ctas, warps, stages in TILES:
-                if fits(block_m, block_n, block_k, ctas, stages):
-                    config = GemmConfig(block_m, block_n, block_k, ctas, warps, stages)
-                    cases.append(Gemm(shape, rows, config))
-        if n < 100000 and n * k > 1e7:
-            for rows in LARGE_ROWS:
-                cases += [
-                    Gemm(shape, rows, GemmConfig(*tile)) for tile in LARGE_TILES if tile[0] <= rows
-                ]
+            for block_n, block_k, warps, stages in TILES:
+                for split in (1, 2, 4, 8):
+                    programs = -(-n // block_n) * split
+                    useful = 96 <= programs <= 800 or (split == 1 and programs > 800)
+                    if useful and k // split >= 2 * block_k:
+                        config = GemmConfig(max(rows, 16), block_n, block_k, split, warps, stages)
+                        cases.append(Gemm(shape, rows, config))
     return cases
 
 
@@ -202,9 +190,7 @@ def gemm_section(pool) -> dict:
     second = []
     for found in times.values():
         found.sort(key=lambda pair: pair[0])
-        best = found[0][1]
-        if best.rows <= 64:
-            second += [dataclasses.replace(best, pdl=pdl) for pdl in (1, 2)]
+        second.append(dataclasses.replace(found[0][1], pdl=True))
     warm(pool, warm_gemm, unique_variants(second))
     for case in second:
         took = timed(time_gemm, case)
@@ -214,7 +200,7 @@ def gemm_section(pool) -> dict:
     for (shape, m), found in times.items():
         found.sort(key=lambda pair: pair[0])
         plain = next(pair for pair in found if not pair[1].pdl)
-        chained = {c.pdl: round(t, 2) for t, c in found if c.pdl}
+        chained = next((t for t, c in found if c.pdl), plain[0])
         cublas = timed(time_gemm, Gemm(shape, m, None))
         row = {
             "shape": shape,
@@ -223,14 +209,14 @@ def gemm_section(pool) -> dict:
             "cublas_us": round(cublas, 2),
             "stream_us": round(plain[0], 2),
             "config": str(plain[1].config),
-            "pdl_us": chained,
+            "pdl_us": round(chained, 2),
             "top": [[round(t, 2), str(c.config)] for t, c in found[:6]],
         }
         rows.append(row)
         say(
             f"gemm N={shape[0]:6d} K={shape[1]:5d} M={m:3d} floor {row['floor_us']:7.2f} "
             f"cublas {row['cublas_us']:7.2f} stream {row['stream_us']:7.2f}",
-            f"pdl {chained}",
+            f"pdl {chained:7.2f}",
             short(plain[1].config),
         )
     return {"table": rows}
@@ -259,7 +245,6 @@ class Decode:
     lengths: tuple[int, ...]
     config: DecodeConfig
     block_major: bool = True
-    pdl: int = 0
     layers: int = 36
 
     @property
@@ -273,7 +258,6 @@ class Prefill:
     heads: int
     rows: tuple[tuple[int, int], ...]  # query tokens, length
     config: PrefillConfig
-    pdl: int = 0
 
     @property
     def flops(self) -> float:
@@ -332,13 +316,10 @@ def run_decode(case: Decode, batch, q, pool: torch.Tensor) -> None:
         max_query_len=1,
         window=0,
         config=case.config,
-        pdl=case.pdl,
     )
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     for layer in range(case.layers):
-        paged_decode(
-            q, flat[:, layer], out, batch.query_start_loc, decode_map, scale=128**-0.5, pdl=case.pdl
-        )
+        paged_decode(q, flat[:, layer], out, batch.query_start_loc, decode_map, scale=128**-0.5)
 
 
 def run_prefill(case: Prefill, batch, q, pool: torch.Tensor, layers: int) -> None:
@@ -350,14 +331,12 @@ def run_prefill(case: Prefill, batch, q, pool: torch.Tensor, layers: int) -> Non
         num_heads=case.heads,
         num_kv_heads=8,
         min_query_len=2,
+        max_query_len=1 << 30,
         config=case.config,
-        pdl=case.pdl,
     )
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     for layer in range(layers):
-        paged_prefill(
-            q, pool[:, layer], out, batch.block_table, prefill_map, scale=128**-0.5, pdl=case.pdl
-        )
+        paged_prefill(q, pool[:, layer], out, batch.block_table, prefill_map, scale=128**-0.5)
 
 
 def warm_attention(case: Decode | Prefill) -> None:
@@ -373,14 +352,14 @@ def warm_attention(case: Decode | Prefill) -> None:
 
 
 def time_decode(case: Decode) -> float:
-    pool = cache_pool(17408)
+    pool = cache_pool(6144)
     batch = make_batch([(1, n) for n in case.lengths], pool.shape[0])
     q = torch.randn(len(case.lengths), case.heads, 128, dtype=BF16, device="cuda")
     return graph_time(lambda: run_decode(case, batch, q, pool), case.layers, 5)
 
 
 def time_prefill(case: Prefill) -> float:
-    pool = cache_pool(17408)
+    pool = cache_pool(6144)
     batch = make_batch(case.rows, pool.shape[0])
     q = torch.randn(batch.num_tokens, case.heads, 128, dtype=BF16, device="cuda")
     return graph_time(lambda: run_prefill(case, batch, q, pool, 4), 4, 5)
@@ -396,11 +375,6 @@ DECODE_LOADS = {
 }
 DECODE_CONFIGS = [
     DecodeConfig(64, 2, 4, 3),
-    DecodeConfig(64, 3, 4, 2),
-    DecodeConfig(32, 3, 4, 4),
-    DecodeConfig(32, 3, 4, 3),
-    DecodeConfig(64, 2, 8, 3),
-    DecodeConfig(128, 1, 4, 3),
     DecodeConfig(32, 4, 2, 3),
 ]
 PREFILL_LOADS = {
@@ -412,7 +386,6 @@ PREFILL_LOADS = {
 PREFILL_CONFIGS = [
     PrefillConfig(128, 64, 1, 8, 3),
     PrefillConfig(128, 128, 1, 8, 3),
-    PrefillConfig(64, 64, 2, 4, 3),
 ]
 
 
@@ -429,8 +402,7 @@ def attention_section(pool) -> dict:
         for name, rows in PREFILL_LOADS.items()
         for config in PREFILL_CONFIGS
     ]
-    chosen = [dataclasses.replace(c, pdl=1) for c in decodes]
-    kinds = {(type(c), c.heads, c.config, c.pdl): c for c in [*decodes, *prefills, *chosen]}
+    kinds = {(type(c), c.heads, c.config): c for c in [*decodes, *prefills]}
     warm(pool, warm_attention, list(kinds.values()))
     say("attention: compiled")
     rows = []
@@ -445,15 +417,13 @@ def attention_section(pool) -> dict:
             best[key] = (took, case)
     for (heads, name), (took, case) in best.items():
         other = timed(time_decode, dataclasses.replace(case, block_major=False))
-        chained = timed(time_decode, dataclasses.replace(case, pdl=1))
         rows.append(["decode_layer_major", heads, name, short(case.config), round(other, 2)])
-        rows.append(["decode_pdl", heads, name, short(case.config), round(chained, 2)])
         per = " ".join(
             f"{r[3]}={r[4]}" for r in rows if r[0] == "decode" and r[1:3] == [heads, name]
         )
         say(
             f"decode Hq={heads} {name:14s} floor {case.floor:7.2f} best {took:7.2f} "
-            f"pdl {chained:7.2f} layer-major {other:7.2f} | {per}"
+            f"layer-major {other:7.2f} | {per}"
         )
     for name, loads in PREFILL_LOADS.items():
         found = []
@@ -465,39 +435,44 @@ def attention_section(pool) -> dict:
                 found.append((round(case.flops / took / 1e6, 1), short(case.config)))
                 rows.append(["prefill", 32, name, short(case.config), round(took, 2), found[-1][0]])
         say(f"prefill {name:10s} TFLOP/s " + " ".join(f"{c}={t}" for t, c in found), len(loads))
-    for name, call, flops in library_attention():
-        took = timed(lambda c: graph_time(c, 1, 5), call)
-        if took is not None:
-            rows.append(
-                ["library", 32, name, "torch", round(took, 1), round(flops / took / 1e6, 1)]
-            )
-            say(f"library {name}: {took:.1f} us, {flops / took / 1e6:.1f} TFLOP/s")
+    for name, (query_len, seq_len) in CHUNKS.items():
+        took, first_ms = time_chunk(query_len, seq_len)
+        pairs = query_len * (seq_len - query_len / 2 + 0.5)
+        rate = round(4 * 32 * 128 * pairs / took / 1e6, 1)
+        rows.append(["chunk", 32, name, "cudnn", round(took, 1), rate, round(first_ms, 1)])
+        say(
+            f"chunk {name}: {took:.1f} us, {rate} TFLOP/s, first call {first_ms:.1f} ms on the host"
+        )
     cache_pool.cache_clear()
     torch.cuda.empty_cache()
     return {"table": rows}
 
 
-def library_attention() -> list[tuple]:
-    """(name, call, FLOPs) of torch's attention on contiguous keys of Qwen3-8B's heads."""
-    q = torch.randn(1, 32, 8192, 128, dtype=BF16, device="cuda")
-    k, v = (torch.randn(1, 8, 24576, 128, dtype=BF16, device="cuda") for _ in range(2))
-    near = (q, k[:, :, :8192].contiguous(), v[:, :, :8192].contiguous())
-    causal, history = 4 * 32 * 128 * 8192 * 8193 / 2, 4 * 32 * 128 * 8192 * 24576
-    cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
-    flash = torch.ops.aten._scaled_dot_product_flash_attention
+CHUNKS = {  # query tokens, length
+    "8k": (8192, 8192),
+    "7800": (7800, 7800),
+    "8k_of_16k": (8192, 16384),
+    "8k_of_32k": (8192, 32768),
+    "16k": (16384, 16384),
+}
 
-    def sdpa(backend):
-        with torch.nn.attention.sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(*near, is_causal=True, enable_gqa=True)
 
-    backends = torch.nn.attention.SDPBackend
-    return [
-        ("sdpa cudnn causal 8k", functools.partial(sdpa, backends.CUDNN_ATTENTION), causal),
-        ("sdpa flash causal 8k", functools.partial(sdpa, backends.FLASH_ATTENTION), causal),
-        ("cudnn causal 8k lse", lambda: cudnn(*near, None, True, 0.0, True), causal),
-        ("cudnn 8k of 24k lse", lambda: cudnn(q, k, v, None, True, 0.0, False), history),
-        ("flash causal 8k", lambda: flash(*near, 0.0, True), causal),
-    ]
+def time_chunk(query_len: int, seq_len: int) -> tuple[float, float]:
+    """(microseconds a call on the device, milliseconds of the first call on the host)."""
+    pool = cache_pool(6144)
+    batch = make_batch([(query_len, seq_len)], pool.shape[0])
+    chunk = chunk_of(0, 0, query_len, seq_len)
+    q = torch.randn(query_len, 32, 128, dtype=BF16, device="cuda")
+    out = torch.empty_like(q)
+
+    def call() -> None:
+        chunk_attention(q, pool[:, 0], out, batch.slots, batch.block_table, chunk, scale=128**-0.5)
+
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    first = time.perf_counter() - begin
+    return graph_time(call, 1, 5), first * 1e3
 
 
 # --- small kernels and whole steps --------------------------------------------------------------
@@ -507,7 +482,7 @@ def library_attention() -> list[tuple]:
 class Small:
     kernel: str
     tokens: int
-    pdl: int = 0
+    pdl: bool = False
 
     @property
     def name(self) -> str:
@@ -519,7 +494,7 @@ def small_cases() -> list[Small]:
         Small(kernel, tokens, pdl)
         for tokens in (1, 256, 8192)
         for kernel in ("fused_add_rms_norm", "silu_and_mul", "qk_norm_rope_cache")
-        for pdl in (0, 1)
+        for pdl in (False, True)
         if not (pdl and tokens > 256)
     ]
     sampling = ("greedy", "torch argmax", "race")
@@ -612,16 +587,17 @@ class DecodeChain:
         angles = torch.rand(length, 64, device="cuda")
         self.cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1)
 
-    def linear(self, x, weight, plan, pdl):
-        config = plan.get(tuple(weight.shape))
+    def linear(self, x, weight, streaming: bool, pdl: bool):
+        plan = plan_for(*weight.shape) if streaming else Plan(())
+        config = plan.config(x.shape[0])
         if config is None:
             return F.linear(x, weight)
         return stream_gemm(x, weight, None, config, arrival_counters(), pdl=pdl)
 
-    def step(self, plan: dict, small: int, gemm: int, attention: int) -> torch.Tensor:
-        """One step; the numbers are the dependent-launch modes of the kinds of kernels."""
+    def step(self, streaming: bool, pdl: bool) -> torch.Tensor:
+        """One step, by the table of `stream_gemm` or by cuBLAS."""
         model, batch = self.model, self.batch
-        linear = functools.partial(self.linear, plan=plan, pdl=gemm)
+        linear = functools.partial(self.linear, streaming=streaming, pdl=pdl)
         decode_map = build_decode_map(
             batch.query_start_loc,
             batch.seq_lens,
@@ -633,64 +609,43 @@ class DecodeChain:
             head_size=128,
             max_query_len=1,
             window=0,
-            config=decode_config(128, 2),
-            pdl=small,
+            config=decode_config(128, 2, model.heads // 8),
         )
-        hidden = embedding.embedding(self.ids, self.lm_head, pdl=small)
+        hidden = embedding.embedding(self.ids, self.lm_head, pdl=pdl)
         residual = hidden
         out = None
         for layer, weights in enumerate(self.weights):
             if out is None:
-                x = norm.rms_norm(hidden, self.norm, 1e-6, pdl=small)
+                x = norm.rms_norm(hidden, self.norm, 1e-6, pdl=pdl)
             else:
-                x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=small)
+                x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
             qkv = linear(x, weights["qkv"])
             q = rotary_cache.qk_norm_rope_cache(
                 qkv, self.head_norm, self.head_norm, 1e-6, self.cos_sin, self.positions,
-                self.slots, self.cache[:, layer], 128, True, pdl=small,
+                self.slots, self.cache[:, layer], 128, True, pdl=pdl,
             )  # fmt: skip
             attended = torch.empty(q.shape, dtype=BF16, device="cuda")
             paged_decode(
                 q, self.cache[:, layer], attended, batch.query_start_loc, decode_map,
-                scale=128**-0.5, pdl=attention,
+                scale=128**-0.5,
             )  # fmt: skip
             out = linear(attended.flatten(1), weights["o"])
-            x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=small)
-            x = activation.silu_and_mul(linear(x, weights["gate_up"]), pdl=small)
+            x, residual = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
+            x = activation.silu_and_mul(linear(x, weights["gate_up"]), pdl=pdl)
             out = linear(x, weights["down"])
-        x, _ = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=small)
+        x, _ = norm.fused_add_rms_norm(out, residual, self.norm, 1e-6, pdl=pdl)
         return sample.greedy(linear(x, self.lm_head))
 
 
-def parse_config(text: str) -> GemvConfig | GemmConfig:
-    return eval(text, {"GemvConfig": GemvConfig, "GemmConfig": GemmConfig})
-
-
-MODES = [(a, b, c) for a in (0, 1, 2) for b in (0, 1, 2) for c in (0, 1, 2)]
-
-
-def chain_plan(model: Model, num_rows: int, table: list[dict]) -> dict:
-    """Weight shape -> the configuration that beat cuBLAS."""
-    shapes = [*model.linears.values(), LM_HEADS[model.name]]
-    return {
-        tuple(r["shape"]): parse_config(r["config"])
-        for r in table
-        if tuple(r["shape"]) in shapes
-        and r["rows"] == num_rows
-        and r["stream_us"] <= r["cublas_us"]
-    }
-
-
 def warm_chain(case: tuple) -> None:
-    model, num_rows, plan, mode = case
-    DecodeChain(dataclasses.replace(model, layers=2), num_rows, 40).step(plan, mode, mode, mode)
+    model, num_rows, variant = case
+    DecodeChain(dataclasses.replace(model, layers=2), num_rows, 40).step(*variant)
 
 
-def chain_section(pool, gemm: dict | None) -> dict:
-    table = [] if gemm is None else gemm["table"]
-    loads = [(model, num_rows) for model in MODELS for num_rows in (1, 32)]
-    plans = {load: chain_plan(*load, table) for load in loads}
-    warm(pool, warm_chain, [(*load, plans[load], mode) for load in loads for mode in (0, 1, 2)])
+def chain_section(pool) -> dict:
+    loads = [(model, num_rows) for model in MODELS for num_rows in (1, 8, 32)]
+    variants = {"cublas": (False, False), "stream": (True, False), "stream pdl": (True, True)}
+    warm(pool, warm_chain, [(*load, variant) for load in loads for variant in variants.values()])
     say("chain: compiled")
     rows = []
     for model, num_rows in loads:
@@ -698,20 +653,17 @@ def chain_section(pool, gemm: dict | None) -> dict:
         weights = sum(n * k for n, k in model.linears.values()) * model.layers
         weights += model.vocab * model.hidden
         floor = round(weights * 2 / BANDWIDTH * 1e3, 3)
-        expected = chain.step({}, 0, 0, 0)
-        variants = [({}, 0, 0, 0)] + [(plans[model, num_rows], *mode) for mode in MODES]
-        for index, variant in enumerate(variants):
-            took = timed(
-                lambda v, chain=chain: graph_time(lambda: chain.step(*v), 1000, 5), variant
-            )
+        expected = chain.step(False, False)
+        for name, variant in variants.items():
+            took = timed(lambda v, chain=chain: graph_time(lambda: chain.step(*v), 1000), variant)
             if took is None:
                 continue
             same = int((chain.step(*variant) == expected).sum())
-            name = "cublas" if index == 0 else "stream"
-            rows.append([model.name, num_rows, name, *variant[1:], round(took, 3), floor, same])
-        mine = sorted((r for r in rows if r[:2] == [model.name, num_rows]), key=lambda r: r[6])
-        for row in mine:
-            say("chain", *row)
+            rows.append([model.name, num_rows, name, round(took, 3), floor, same])
+            say(
+                f"chain {model.name} M={num_rows} {name:10s} {took:7.3f} ms, floor {floor:6.3f}, "
+                f"same tokens {same}/{num_rows}"
+            )
         del chain
         torch.cuda.empty_cache()
     return {"table": rows}
@@ -786,7 +738,7 @@ def main() -> None:
             elif section == "chain":
                 weight_pool.cache_clear()
                 torch.cuda.empty_cache()
-                results["chain"] = chain_section(pool, results.get("gemm"))
+                results["chain"] = chain_section(pool)
             with open(path, "w") as file:
                 json.dump(results, file, indent=1)
             say(section, "done")

@@ -121,20 +121,23 @@ def halves_apart(rows: np.ndarray, num_heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
-@torch.inference_mode()
-def greedy(model: transformers.LlamaForCausalLM, prompt: list[int]) -> tuple[list[int], list[float]]:
+def greedy(
+    model: transformers.LlamaForCausalLM, prompt: list[int]
+) -> tuple[list[int], list[float]]:
     """The likeliest tokens and how far behind the second choices were, in logits."""
-    tokens: list[int] = []
-    gaps: list[float] = []
-    cache = transformers.DynamicCache(config=model.config)
-    step = prompt
-    while len(tokens) < NUM_TOKENS:
-        logits = model(torch.tensor([step]), past_key_values=cache, use_cache=True).logits[0, -1]
-        best = logits.topk(2)
-        tokens.append(int(best.indices[0]))
-        gaps.append(round(float(best.values[0] - best.values[1]), 3))
-        step = tokens[-1:]
-    return tokens, gaps
+    made = model.generate(
+        torch.tensor([prompt]),
+        do_sample=False,
+        max_new_tokens=NUM_TOKENS,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    best = torch.cat(made.logits).topk(2)
+    gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
+    assert best.indices[:, 0].tolist() == made.sequences[0, len(prompt) :].tolist()
+    return best.indices[:, 0].tolist(), [round(gap, 3) for gap in gaps]
 
 
 def main() -> None:

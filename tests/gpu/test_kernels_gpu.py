@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -9,11 +11,13 @@ pytestmark = [
 ]
 cases = pytest.importorskip("support.kernel_cases", exc_type=ImportError)
 from octavo.attention.interface import AttentionParams  # noqa: E402
+from octavo.kernels.chunk_attention import cudnn_attention  # noqa: E402
+from octavo.kernels.stream_gemm_table import measured_configs  # noqa: E402
 
 GemmConfig, GemvConfig = cases.GemmConfig, cases.GemvConfig
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 HALVES = [torch.bfloat16, torch.float16]
-PDL = [0, 1, 2]
+PDL = [False, True]
 QWEN3_8B = (32, 8, 128)
 QWEN3_06B = (16, 8, 128)
 
@@ -69,21 +73,28 @@ def test_qk_norm_rope_cache(heads, rotary_dim, is_neox, has_norm, num_tokens, dt
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("pdl", PDL)
 @pytest.mark.parametrize(
-    ("shape", "config", "bias", "pdl"),
+    ("shape", "config", "bias"),
     [
-        ((1, 4096, 4096), GemvConfig(8, 4), False, 1),
-        ((1, 4100, 12288), GemvConfig(4, 8), True, 0),
-        ((1, 2048, 1024), GemvConfig(4, 2), False, 2),
-        ((3, 700, 200), GemmConfig(16, 32, 64, 1, 4, 3), True, 0),
-        ((20, 4096, 4096), GemmConfig(32, 64, 128, 2, 4, 4), False, 1),
-        ((64, 1000, 3072), GemmConfig(64, 128, 64, 1, 4, 4), True, 2),
-        ((5, 151936, 1024), GemmConfig(16, 64, 64, 2, 4, 4), False, 0),
-        ((200, 4096, 1024), GemmConfig(256, 128, 64, 1, 8, 3), False, 0),
+        ((1, 4096, 4096), GemvConfig(8, 4), False),
+        ((1, 4100, 12288), GemvConfig(4, 8), True),
+        ((1, 2048, 1024), GemvConfig(4, 2), False),
+        ((3, 700, 200), GemmConfig(16, 32, 64, 1, 4, 3), True),
+        ((20, 4096, 4096), GemmConfig(32, 64, 128, 4, 4, 4), False),
+        ((64, 1000, 3072), GemmConfig(64, 128, 64, 8, 4, 4), True),
+        ((5, 151936, 1024), GemmConfig(16, 64, 64, 1, 4, 4), False),
+        ((200, 4096, 1024), GemmConfig(64, 64, 64, 2, 4, 3), False),
     ],
 )
 def test_stream_gemm(shape, config, bias, pdl, dtype):
     cases.check_gemm(shape, config, "cuda", dtype, bias=bias, pdl=pdl)
+
+
+@pytest.mark.parametrize(("max_rows", "num_out", "inner", "config"), measured_configs())
+def test_entries_of_the_table(max_rows, num_out, inner, config):
+    shape = (max(max_rows - 1, 1), num_out, inner)
+    cases.check_gemm(shape, config, "cuda", torch.bfloat16, pdl=True)
 
 
 SKEWED = [(1, 9000)] + [(1, 37 * n + 1) for n in range(31)]
@@ -149,6 +160,43 @@ def test_attention_replays_in_a_graph_with_other_lengths():
             params.scale,
         )
         cases.assert_close(out, expected, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("rows", "row", "square"),
+    [
+        ([(4096, 4096)], 0, 4096),
+        ([(5, 40), (1000, 1000), (3, 9)], 1, 1024),
+        ([(7, 7), (4000, 8096)], 1, 4096),
+        ([(1024, 3072), (1, 3)], 0, 1024),
+    ],
+)
+def test_chunks_by_cudnn(rows, row, square, dtype):
+    cases.check_chunk(rows, row, square, make_params(QWEN3_8B), "cuda", dtype, cudnn_attention)
+
+
+def test_long_rows_go_to_cudnn():
+    params = make_params(QWEN3_06B)
+    rows = [(1, 900), (7800, 7800), (300, 800)]
+    step = cases.make_step(
+        [r[0] for r in rows], [r[1] for r in rows], params, 16, dtype=torch.bfloat16, device="cuda"
+    )
+    setup = cases.make_setup(params, 16, dtype=torch.bfloat16, device="cuda")
+    backend = cases.TritonAttention(dataclasses.replace(setup, capability=(9, 0)))
+    metadata = backend.build_metadata(step.batch)
+    assert [chunk.row for chunk in metadata.chunks] == [1]
+    expected = cases.paged_attention(
+        step.q,
+        step.kv,
+        step.batch.query_start_loc,
+        step.batch.seq_lens,
+        step.rows,
+        params.scale,
+    )
+    for _ in range(2):
+        out = backend.forward(step.q, step.kv, metadata, params)
+        cases.assert_close(out, expected, torch.bfloat16)
 
 
 @pytest.mark.parametrize(("num_rows", "num_tokens"), [(1, 151936), (64, 32001)])

@@ -86,3 +86,38 @@ def test_tokens_behind_the_last_row_are_zero():
     out = backend.forward(q, step.kv, metadata, params)
     assert not out[2:].any()
     assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "square"),
+    [
+        ([(64, 64)], 0, 64),
+        ([(5, 40), (300, 300), (3, 9)], 1, 320),
+        ([(7, 7), (200, 790)], 1, 200),
+        ([(100, 1124), (1, 3)], 0, 128),
+    ],
+)
+def test_chunks_by_a_library(rows, row, square):
+    """With and without history before the square, and rounding up of the square."""
+    params = make_params((4, 2, 16))
+    cases.check_chunk(rows, row, square, params, "cpu", torch.float32, cases.exact_attention)
+
+
+@pytest.mark.parametrize(
+    ("query_len", "seq_len", "square"),
+    [
+        (8192, 8192, 8192),
+        (7680, 7680, 8192),
+        (8192, 16384, 8192),
+        (12000, 12000, 12288),
+        (7679, 7679, None),  # too short
+        (8300, 8300, None),  # too much to round up
+        (8192, 16385, None),  # history of no shape used
+    ],
+)
+def test_chunk_shapes(query_len, seq_len, square):
+    chunk = cases.chunk_of(3, 17, query_len, seq_len)
+    if square is None:
+        assert chunk is None
+    else:
+        assert chunk == cases.Chunk(3, 17, query_len, seq_len - query_len, square)

@@ -19,13 +19,13 @@ def _seed() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 1), (3, 100), (5, 1024)])
 def test_norms(num_rows, width, dtype):
-    cases.check_norms(num_rows, width, "cpu", dtype, pdl=0)
+    cases.check_norms(num_rows, width, "cpu", dtype, pdl=False)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 3), (3, 1030)])
 def test_silu_and_mul(num_rows, width, dtype):
-    cases.check_activation(num_rows, width, "cpu", dtype, pdl=0)
+    cases.check_activation(num_rows, width, "cpu", dtype, pdl=False)
 
 
 def test_no_rows_launch_nothing():
@@ -51,4 +51,4 @@ def test_embedding(num_tokens, width):
     ],
 )
 def test_qk_norm_rope_cache(heads, rotary_dim, is_neox, has_norm, num_tokens, dtype):
-    cases.check_rotary(heads, rotary_dim, is_neox, has_norm, num_tokens, "cpu", dtype, pdl=0)
+    cases.check_rotary(heads, rotary_dim, is_neox, has_norm, num_tokens, "cpu", dtype, pdl=False)

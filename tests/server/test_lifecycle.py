@@ -85,6 +85,12 @@ def test_tls_files_are_tried_first(tmp_path):
         run_server(None, ServerArgs(ssl_keyfile=missing, port=0))
 
 
+def test_template_variables_that_requests_set_are_refused_first():
+    args = ServerArgs(default_chat_template_kwargs={"documents": []}, port=0)
+    with pytest.raises(ConfigError, match="documents"):
+        run_server(None, args)
+
+
 def test_a_root_path(make_server):
     server = make_server(root_path="/llm", api_key=("k",))
     base = server.url.removesuffix("/llm")

@@ -19,6 +19,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.chunk_attention import Chunk, chunk_attention
 from octavo.kernels.paged_decode import build_decode_map, decode_config, paged_decode
 from octavo.kernels.paged_prefill import build_prefill_map, paged_prefill, prefill_config
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
@@ -66,16 +67,16 @@ def _zeros(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 def _small_kernels() -> None:
     x, weight = _zeros(4, 4096), _zeros(4096)
-    norm.rms_norm(x, weight, 1e-6, pdl=1)
-    norm.fused_add_rms_norm(x, _zeros(4, 4096), weight, 1e-6, pdl=1)
-    activation.silu_and_mul(_zeros(4, 24576), pdl=1)
-    embedding.embedding(_zeros(4, dtype=torch.int32), _zeros(8, 4096), pdl=1)
+    norm.rms_norm(x, weight, 1e-6, pdl=True)
+    norm.fused_add_rms_norm(x, _zeros(4, 4096), weight, 1e-6, pdl=True)
+    activation.silu_and_mul(_zeros(4, 24576), pdl=True)
+    embedding.embedding(_zeros(4, dtype=torch.int32), _zeros(8, 4096), pdl=True)
     kv = _zeros(4, 2, 2, 8, 16, 128)[:, 1]
     for tokens in (4, 300):
         at = _zeros(tokens, dtype=torch.int64)
         rest = (1e-6, _zeros(8, 128, dtype=torch.float32), at, at, kv, 128, True)
         qkv = _zeros(tokens, 6144)
-        rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=1)
+        rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=True)
     logits = _zeros(4, 151936, dtype=torch.float32)
     sample.greedy(logits)
     keys = sample.row_keys(*_zeros(3, 4, dtype=torch.int32))
@@ -100,7 +101,7 @@ def _attention_kernels() -> None:
     ]:
         kv = _zeros(4, 2, 2, num_kv_heads, 16, head_size)[:, 1]
         q = _zeros(4, num_heads, head_size)
-        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "pdl": 1}
+        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
         decode_map = build_decode_map(
             start_loc,
             seq_lens,
@@ -110,20 +111,40 @@ def _attention_kernels() -> None:
             head_size=head_size,
             max_query_len=query_len,
             window=0,
-            config=decode_config(head_size, 2),
+            config=decode_config(head_size, 2, query_len * num_heads // num_kv_heads),
             **heads,
         )
-        paged_decode(q, kv, q.clone(), start_loc, decode_map, scale=1.0, pdl=1)
+        paged_decode(q, kv, q.clone(), start_loc, decode_map, scale=1.0)
         prefill_map = build_prefill_map(
             start_loc,
             seq_lens,
             slots,
             num_tokens=4,
             min_query_len=2,
+            max_query_len=1 << 30,
             config=prefill_config(head_size, 2),
             **heads,
         )
-        paged_prefill(q, kv, q.clone(), table, prefill_map, scale=1.0, pdl=1)
+        paged_prefill(q, kv, q.clone(), table, prefill_map, scale=1.0)
+
+
+def _chunk_kernels() -> None:
+    kv = _zeros(40, 2, 2, 8, 16, 128)[:, 1]
+    q, table = _zeros(100, 32, 128), _zeros(4, 64, dtype=torch.int32)
+
+    def attention(q, k, v, is_causal, scale):
+        return q, q[..., 0].float()
+
+    chunk_attention(
+        q,
+        kv,
+        q.clone(),
+        _zeros(4, dtype=torch.int64),
+        table,
+        Chunk(0, 0, 100, 500, 128),
+        scale=1.0,
+        attention=attention,
+    )
 
 
 def _gemm_kernels() -> None:
@@ -133,7 +154,7 @@ def _gemm_kernels() -> None:
         shapes.setdefault(config, (num_rows, num_out, inner))
     for config, (num_rows, _, inner) in shapes.items():
         weight = _zeros(256, inner)
-        stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=1)
+        stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=True)
 
 
 def main() -> None:
@@ -145,7 +166,7 @@ def main() -> None:
         seen.append((self.__name__, run(self, *args, grid=grid, warmup=True, **kwargs)))
 
     JITFunction.run = compile_only
-    for part in (_small_kernels, _attention_kernels, _gemm_kernels):
+    for part in (_small_kernels, _attention_kernels, _chunk_kernels, _gemm_kernels):
         part()
     reported = set()
     for name, kernel in seen:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from octavo.attention.backends.triton import TritonAttention
 from octavo.attention.interface import AttentionParams
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels.chunk_attention import Attention, Chunk, chunk_attention, chunk_of  # noqa: F401
 from octavo.kernels.reference import elementwise, sampling
 from octavo.kernels.reference import inputs as reference_inputs
 from octavo.kernels.reference.attention import paged_attention
@@ -37,7 +38,7 @@ def randn(*shape: int, device: str, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(*shape).to(dtype).to(device)
 
 
-def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: int) -> None:
+def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
     wide = randn(num_rows, width + 8, device=device, dtype=dtype)
     x, weight = wide[:, :width], randn(width, device=device, dtype=dtype)
     out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
@@ -54,7 +55,7 @@ def check_norms(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl:
     assert_close(out, F.rms_norm(total.double(), (width,), weight.double(), 1e-6), dtype)
 
 
-def check_activation(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: int) -> None:
+def check_activation(num_rows: int, width: int, device: str, dtype: torch.dtype, pdl: bool) -> None:
     x = randn(num_rows, 2 * width, device=device, dtype=dtype)
     out = torch.full((num_rows, width), NAN, dtype=dtype, device=device)
     activation.silu_and_mul(x, out=out, pdl=pdl)
@@ -77,7 +78,7 @@ def check_rotary(
     num_tokens: int,
     device: str,
     dtype: torch.dtype,
-    pdl: int,
+    pdl: bool,
 ) -> None:
     """The reference in the same dtype rounds at the same places, so it is compared directly."""
     num_heads, num_kv_heads, head_size = heads
@@ -112,7 +113,7 @@ def check_gemm(
     dtype: torch.dtype,
     *,
     bias: bool = False,
-    pdl: int = 0,
+    pdl: bool = False,
 ) -> None:
     num_rows, num_out, inner = shape
     x = randn(num_rows, inner, device=device, dtype=dtype)
@@ -175,6 +176,62 @@ def check_attention(
         assert not decode_map.arrivals.any()
     if metadata.prefill_map is not None:
         assert int(metadata.prefill_map.counters[1]) == 0
+
+
+def exact_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What cuDNN computes for chunk_attention, in float64."""
+    group = q.shape[1] // k.shape[1]
+    keys, values = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
+    scores = q.double() @ keys.transpose(2, 3) * scale
+    if is_causal:
+        rows, columns = scores.shape[2:]
+        hidden = torch.ones(rows, columns, dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    out = scores.softmax(dim=-1) @ values
+    return out.to(q.dtype), scores.logsumexp(dim=-1).float()
+
+
+def check_chunk(
+    rows: list[tuple[int, int]],
+    row: int,
+    square: int,
+    params: AttentionParams,
+    device: str,
+    dtype: torch.dtype,
+    attention: Attention,
+) -> None:
+    """chunk_attention of one row of a step, and that it leaves the other rows alone."""
+    step = make_step(
+        [q for q, _ in rows], [n for _, n in rows], params, 16, dtype=dtype, device=device
+    )
+    starts = step.batch.query_start_loc_cpu
+    query_len, seq_len = rows[row]
+    chunk = Chunk(row, int(starts[row]), query_len, seq_len - query_len, square)
+    expected = paged_attention(
+        step.q.double(),
+        step.kv.double(),
+        step.batch.query_start_loc,
+        step.batch.seq_lens,
+        step.rows,
+        params.scale,
+    ).view(step.q.shape)
+    out = torch.full(step.q.shape, NAN, dtype=dtype, device=device)
+    batch = step.batch
+    chunk_attention(
+        step.q,
+        step.kv,
+        out,
+        batch.slots,
+        batch.block_table,
+        chunk,
+        scale=params.scale,
+        attention=attention,
+    )
+    assert_close(out[starts[row] : starts[row + 1]], expected[starts[row] : starts[row + 1]], dtype)
+    assert out[: starts[row]].isnan().all()
+    assert out[starts[row + 1] :].isnan().all()
 
 
 def check_sampling(num_rows: int, num_tokens: int, device: str) -> None:

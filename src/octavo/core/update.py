@@ -113,17 +113,18 @@ class ResultApplier:
 
     def _append(self, request: Request, tokens: list[int]) -> list[int]:
         """Append tokens up to the one that ends the request; returns those appended."""
-        if not tokens:
-            return tokens
+        token_ids = request.token_ids
         for count, token in enumerate(tokens, 1):
-            request.token_ids.append(token)
-            stop = check_stop(request, token)
-            if stop is not None:
-                request.finish(*stop)
-                tokens = tokens[:count]
-                break
-        # The newest token itself is an input of a later step.
-        self._kv.cache(request, request.num_tokens - 1)
+            token_ids.append(token)
+            if token in request.stop_ids or len(token_ids) >= request.max_length:
+                stop = check_stop(request, token)
+                if stop is not None:
+                    request.finish(*stop)
+                    tokens = tokens[:count]
+                    break
+        # All known tokens but the newest are computed, if this row sampled it.
+        if tokens and len(token_ids) > request.next_cache_at:
+            self._kv.cache(request, len(token_ids) - 1)
         return tokens
 
 

@@ -22,15 +22,24 @@ _INT32 = 4
 _FLOAT32 = 4
 
 # float32 rows of vocabulary size that exist at once while sampling: the logits, the copy that
-# penalties and truncation edit, and the noise of the draw.
+# penalties and truncation edit, and the noise of the draw. On a CPU, where every stage is a tensor
+# operation: the logits, those whose logprobs are wanted as they were, the rows to truncate, their
+# probabilities.
 LOGITS_COPIES = 3
+CPU_LOGITS_COPIES = 4
+
+# Logprobs are computed for so many rows at a time. Beside two copies of the logits each of those
+# then takes log-probabilities, sort keys of twice their size and the flags they are ranked by.
+CPU_LOGPROB_ROWS = 64
+CPU_LOGPROB_COPIES = 4.25
 
 # Rows of the vocabulary are padded to a multiple of this.
 VOCAB_MULTIPLE = 64
 
-# Limits of what attention on a CPU holds at a time.
+# Limits of what attention on a CPU holds at a time, and how far its buffers may grow ahead of use.
 CPU_GATHER_BYTES = 64 << 20
 CPU_SCORES_BYTES = 64 << 20
+CPU_BUFFER_GROWTH = 1.5
 
 # Shares into which a GPU's multiprocessors split the keys of a decode step, and query vectors of a
 # KV head that a share's partial result holds.
@@ -133,15 +142,16 @@ def tensor_shapes(arch: ModelArch) -> Iterator[tuple[str, tuple[int, ...]]]:
 def activation_bytes(config: OctavoConfig, num_tokens: int | None = None) -> int:
     """Peak of a forward pass over `num_tokens` (a full step by default), without logits.
 
-    The residual stream and its normalized copy live through a layer; beside them either attention
-    (packed q, k, v, the rotated q, the output) or the MLP (gate and up, their product).
+    The residual stream, its normalized copy and a layer's input live through the layer. Beside
+    them the MLP holds gate and up and their product, then what is left of those and its output;
+    attention, which has no need of the copy, holds packed q, k and v, q in the order of the batch
+    and the output twice.
     """
     arch = config.model.arch
     tokens = config.scheduler.max_num_batched_tokens if num_tokens is None else num_tokens
     q_size, kv_size = arch.num_heads * arch.head_size, arch.num_kv_heads * arch.head_size
-    attention = 3 * q_size + 2 * kv_size
-    mlp = 3 * arch.intermediate_size
-    width = 2 * arch.hidden_size + max(attention, mlp)
+    hidden, inner = arch.hidden_size, arch.intermediate_size
+    width = max(3 * hidden + 3 * inner, 4 * hidden + inner, 2 * hidden + 4 * q_size + 2 * kv_size)
     return tokens * width * DTYPE_BYTES[config.model.dtype]
 
 
@@ -150,29 +160,35 @@ def attention_bytes(config: OctavoConfig) -> int:
 
     A GPU keeps one partial result per row and KV head (and per share of the work that the
     multiprocessors split). A CPU gathers keys and values of like rows, in parts of limited size
-    but at least one request, and holds their scores and mask.
+    but at least one request, and holds the scores of a decode step and the mask of a prefill.
     """
     arch, scheduler = config.model.arch, config.scheduler
     if config.device.device_type == "cuda":
         parts = scheduler.max_num_seqs + DECODE_SHARES
         return parts * arch.num_kv_heads * DECODE_QUERIES * arch.head_size * _FLOAT32
-    longest = config.model.max_model_len
+    longest = round_up(config.model.max_model_len, config.cache.block_size)
     key_bytes = 2 * arch.num_kv_heads * arch.head_size * _FLOAT32
-    every = scheduler.max_num_seqs * longest * key_bytes
-    gathered = min(max(CPU_GATHER_BYTES, longest * key_bytes), every)
-    scores = min(CPU_SCORES_BYTES, scheduler.max_num_batched_tokens * longest * _FLOAT32)
-    return gathered + scores
+    every = int(CPU_BUFFER_GROWTH * scheduler.max_num_seqs * longest)
+    keys = min(max(CPU_GATHER_BYTES // key_bytes, longest), every)
+    mask = min(CPU_SCORES_BYTES, scheduler.max_num_batched_tokens * longest * _FLOAT32)
+    return keys * (key_bytes + arch.num_heads * _FLOAT32) + mask
 
 
 def sampling_bytes(config: OctavoConfig) -> int:
-    """Tables of token counts, should every request use penalties."""
-    return next_power_of_2(config.scheduler.max_num_seqs) * config.model.vocab_size * _INT32
+    """Tables of token counts, should every request use penalties.
+
+    One that has ended keeps its row as long as a step in flight has its slot.
+    """
+    return next_power_of_2(config.scheduler.num_slots) * config.model.vocab_size * _INT32
 
 
 def logits_bytes(config: OctavoConfig) -> int:
-    """Peak of sampling with every request in one step."""
-    rows = config.scheduler.max_num_seqs
-    return LOGITS_COPIES * rows * config.model.vocab_size * _FLOAT32
+    """Peak of sampling with every request in one step; on a CPU with all that can be asked for."""
+    rows, row_bytes = config.scheduler.max_num_seqs, config.model.vocab_size * _FLOAT32
+    if config.device.device_type != "cpu":
+        return LOGITS_COPIES * rows * row_bytes
+    scored = 2 * rows + CPU_LOGPROB_COPIES * min(rows, CPU_LOGPROB_ROWS)
+    return round(max(CPU_LOGITS_COPIES * rows, scored) * row_bytes)
 
 
 def table_bytes(config: OctavoConfig, groups: tuple[KVCacheGroup, ...]) -> int:

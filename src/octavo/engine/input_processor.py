@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ MAX_CHARS_PER_TOKEN = 64
 LONG_TEXT = 8192  # characters from which tokenizing takes more than a few milliseconds
 MAX_PRIORITY = 1 << 31
 MAX_EXTRA_ARGS_BYTES = 1 << 20
+_FIELD = re.compile(r"\$\.(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,7 @@ class InputProcessor:
         if lora_request is not None:
             raise RequestError("LoRA adapters are not supported yet", "lora_request")
         self._check_priority(priority)
+        _check_trace_headers(trace_headers)
         params = self._check_params(params)
         self._check_token_ids(token_ids, "prompt")
         token_ids = self._truncate(token_ids, params)
@@ -121,12 +124,9 @@ class InputProcessor:
         """A checked copy with what only the engine knows filled in."""
         if params.structured_outputs is not None:
             raise RequestError("structured_outputs is not supported yet", "structured_outputs")
-        # Replacing checks the ranges again: the fields may have been set since construction.
-        params = msgspec.structs.replace(
-            params,
-            eos_token_ids=self._eos_token_ids,
-            bad_words_token_ids=self._tokenize_bad_words(params.bad_words or []) or None,
-        )
+        params = _checked_types(params)
+        params.eos_token_ids = self._eos_token_ids
+        params.bad_words_token_ids = self._tokenize_bad_words(params.bad_words or []) or None
         for text in params.stop_strings:
             check_text(text, "stop")
         if params.stop_strings and self._tokenizer is None:
@@ -224,6 +224,31 @@ class InputProcessor:
                 "min_tokens",
             )
         return max_tokens
+
+
+def _checked_types(params: SamplingParams) -> SamplingParams:
+    """A copy whose fields have the types they should, ranges checked again.
+
+    The fields may have been set since construction, and the core drops what it can't decode.
+    """
+    values = {name: getattr(params, name) for name in SamplingParams.__struct_fields__}
+    try:
+        return msgspec.convert(values, SamplingParams)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, RequestError):
+            raise error.__cause__ from None
+        what, _, where = str(error).partition(" - at ")
+        found = _FIELD.search(where)
+        name = found[1] if found else None
+        raise RequestError(f"{name}: {what[:1].lower()}{what[1:]}", name) from None
+
+
+def _check_trace_headers(headers: dict[str, str] | None) -> None:
+    if headers is None:
+        return
+    kinds = {type(text) for pair in headers.items() for text in pair}
+    if kinds - {str}:
+        raise RequestError("trace_headers holds something that is no string", "trace_headers")
 
 
 def _check_extra_args(params: SamplingParams) -> None:

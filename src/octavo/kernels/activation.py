@@ -32,7 +32,9 @@ def _silu_and_mul_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr, PDL: tl.con
     tl.store(out_ptr + row * width + cols, out, mask=mask)
 
 
-def silu_and_mul(x: torch.Tensor, *, out: torch.Tensor | None = None, pdl: bool = False) -> torch.Tensor:
+def silu_and_mul(
+    x: torch.Tensor, *, out: torch.Tensor | None = None, pdl: bool = False
+) -> torch.Tensor:
     """silu(x[:, :I]) * x[:, I:] of a contiguous x[T, 2I] -> [T, I]."""
     num_rows, width = x.shape[0], x.shape[1] // 2
     if out is None:

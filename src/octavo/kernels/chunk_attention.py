@@ -1,10 +1,10 @@
 """Attention of long prompt chunks by cuDNN, which torch brings along, over keys out of the pages.
 
-On an H200 cuDNN reaches 610 TFLOP/s on a causal chunk and 690 on the keys before it, where the
-Triton kernel reaches 430. It wants contiguous keys, so they are gathered first, which costs a
-hundredth of the attention; and it builds a plan for every shape, so shapes are rounded to UNIT.
-The chunk is computed in two parts that are merged by their softmax sums: the keys of whole units
-before the chunk, which all of its queries see, and a causal square that ends with the chunk.
+On an H200 cuDNN reaches 580 TFLOP/s on a causal chunk of 8k tokens and 690 on keys before it, where
+the Triton kernel reaches 480. It wants contiguous keys, so they are gathered first, which costs a
+hundredth of the attention. It also builds a plan for every new shape, 40 to 200 ms on the host, so
+only a few shapes are used. A chunk is computed in two parts that are merged by their softmax sums:
+the keys before it, which all of its queries see, and a causal square.
 """
 
 from __future__ import annotations
@@ -24,35 +24,29 @@ Attention = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, bool, float], tuple[torch.Tensor, torch.Tensor]
 ]
 
-UNIT = 512  # tokens
-MIN_QUERY_LEN = 4096  # query tokens of a chunk from which rounding up costs less than it brings
+UNIT = 4096  # tokens: the shapes used are multiples of it
+MIN_QUERY_LEN = 2 * UNIT * 15 // 16
 _GATHER_TOKENS = 64
 _MERGE_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A row's tokens in a step: `query_len` of them from `first_token` on, ending a sequence."""
+    """A row's tokens in a step: `query_len` of them from `first_token`, behind `history` keys."""
 
     row: int
     first_token: int
     query_len: int
-    seq_len: int
+    history: int
+    square: int  # queries and keys of the causal part, rounded up
 
-    @property
-    def history(self) -> int:
-        """Keys before the square: whole units."""
-        return (self.seq_len - self.query_len) // UNIT * UNIT
 
-    @property
-    def square(self) -> int:
-        """Queries and keys of the square, rounded up."""
-        return round_up(self.seq_len - self.history, UNIT)
-
-    @property
-    def front(self) -> int:
-        """Queries of the square before the chunk's own."""
-        return self.seq_len - self.query_len - self.history
+def chunk_of(row: int, first_token: int, query_len: int, seq_len: int) -> Chunk | None:
+    """The chunk, or None where its shape doesn't suit: too short, or too much to round up."""
+    history, square = seq_len - query_len, round_up(query_len, UNIT)
+    if query_len < MIN_QUERY_LEN or query_len * 16 < square * 15 or history % UNIT:
+        return None
+    return Chunk(row, first_token, query_len, history, square)
 
 
 def cudnn_attention(
@@ -94,7 +88,8 @@ def _gather_kernel(
     rows += ((side * NUM_KV_HEADS + head) * BLOCK_SIZE + token % BLOCK_SIZE) * HEAD_SIZE
     dim_ok = (dims < HEAD_SIZE)[None, :]
     values = tl.load(rows[:, None] + dims[None, :], mask=there[:, None] & dim_ok, other=0.0)
-    out_rows = out_ptr + ((side * NUM_KV_HEADS + head).to(tl.int64) * num_tokens + token) * HEAD_SIZE
+    line = (side * NUM_KV_HEADS + head).to(tl.int64) * num_tokens + token
+    out_rows = out_ptr + line * HEAD_SIZE
     mask = (token < num_tokens)[:, None] & dim_ok
     tl.store(out_rows[:, None] + dims[None, :], values, mask=mask)
 
@@ -107,7 +102,6 @@ def _merge_kernel(
     far_sums_ptr,
     out_ptr,
     num_tokens,
-    near_front,
     near_head,
     near_token,
     far_head,
@@ -126,12 +120,12 @@ def _merge_kernel(
     dims = tl.arange(0, HEAD_PADDED)
     there = token < num_tokens
     mask = there[:, None] & (dims < HEAD_SIZE)[None, :]
-    near_rows = near_ptr + head * near_head + (near_front + token).to(tl.int64) * near_token
+    near_rows = near_ptr + head * near_head + token.to(tl.int64) * near_token
     value = tl.load(near_rows[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
     if HAS_FAR:
         far_rows = far_ptr + head * far_head + token.to(tl.int64) * far_token
         far = tl.load(far_rows[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
-        near_sum = tl.load(near_sums_ptr + head * sums_near + near_front + token, mask=there)
+        near_sum = tl.load(near_sums_ptr + head * sums_near + token, mask=there)
         far_sum = tl.load(far_sums_ptr + head * sums_far + token, mask=there)
         weight = 1.0 / (1.0 + tl.exp(far_sum - near_sum))
         value = value * weight[:, None] + far * (1.0 - weight)[:, None]
@@ -186,6 +180,7 @@ def chunk_attention(
     q[T, Hq, D] and out[T, Hq, D] with contiguous heads; kv: [num_blocks, 2, Hkv, block_size, D],
     contiguous but for the first dimension; block_table[S, max_blocks] and slots[R] as in
     CommonAttentionMetadata. Lengths come from the host, so a call can't be replayed with others.
+    The square's queries behind the chunk's own are zeros, and nobody reads what they give.
     """
     _, num_heads, head_size = q.shape
     tokens = slice(chunk.first_token, chunk.first_token + chunk.query_len)
@@ -193,9 +188,10 @@ def chunk_attention(
     padded = own
     if chunk.square != chunk.query_len:
         padded = q.new_zeros((chunk.square, num_heads, head_size))
-        padded[chunk.front : chunk.front + chunk.query_len] = own
+        padded[: chunk.query_len] = own
+    seq_len = chunk.history + chunk.query_len
     keys, values = gather_pages(
-        kv, slots, block_table, chunk.row, chunk.seq_len, chunk.history + chunk.square
+        kv, slots, block_table, chunk.row, seq_len, chunk.history + chunk.square
     ).unsqueeze(1)
     near, near_sums = attention(
         padded.transpose(0, 1).unsqueeze(0),
@@ -205,13 +201,9 @@ def chunk_attention(
         scale,
     )
     far, far_sums = near, near_sums
-    far_queries = padded[chunk.front :]
     if chunk.history:
-        # The square's padding shifts along, so that the far part has the square's shape.
-        if chunk.front:
-            far_queries = padded.roll(-chunk.front, dims=0)
         far, far_sums = attention(
-            far_queries.transpose(0, 1).unsqueeze(0),
+            padded.transpose(0, 1).unsqueeze(0),
             keys[:, :, : chunk.history],
             values[:, :, : chunk.history],
             False,
@@ -224,7 +216,6 @@ def chunk_attention(
         far_sums,
         out[tokens],
         chunk.query_len,
-        chunk.front,
         near.stride(1),
         near.stride(2),
         far.stride(1),

@@ -14,10 +14,11 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 def start_dependents(PDL: tl.constexpr):
     """Let the next kernel of the stream start now; its own `wait_for_inputs` orders the data.
 
-    Where to call it was measured on whole decode steps (an H200). A GEMM calls it at once: small
-    kernels follow it. Attention calls it when its work is done, and so does the kernel before it
-    with its wait: programs of a grid that just fills the device must not come early, or they
-    crowd on the multiprocessors that happen to be free.
+    Which kernels are dependents was measured on whole decode steps of an H200. Small kernels and
+    the GEMV are: their launch, and the GEMV's first loads, pass behind the end of the kernel
+    before. The GEMM of several rows and attention are not: a grid that just fills the device
+    must find it empty, or its programs crowd on the multiprocessors that happen to be free. The
+    GEMM lets the small kernel behind it start early; attention, before a GEMV, does not.
     """
     if PDL:
         gdc_launch_dependents()
@@ -27,7 +28,7 @@ def start_dependents(PDL: tl.constexpr):
 def wait_for_inputs(PDL: tl.constexpr):
     """Wait until everything the kernels before wrote can be read.
 
-    Every program of a kernel calls it, also those without work: a later kernel takes the end of
+    Every program of a dependent calls it, also one without work: a later kernel takes the end of
     this one as proof that the ones before have ended too.
     """
     if PDL:

@@ -16,12 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    num_multiprocessors,
-    start_dependents,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import num_multiprocessors
 from octavo.kernels.softmax import add_sinks, attend_tile
 from octavo.utils.misc import cdiv, next_power_of_2
 
@@ -121,11 +116,8 @@ def _decode_map_kernel(
     TILE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     CHUNK: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """Program (row) writes the row's tiles, behind those of the rows before it."""
-    wait_for_inputs(PDL)
-    start_dependents(PDL)
     row = tl.program_id(0)
     before = 0
     for start in range(0, row, CHUNK):
@@ -283,13 +275,11 @@ def _paged_decode_kernel(
     HAS_CAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """Program (head, share): the share's tiles of one KV head, in one loop over all its rows.
 
     QUERIES is the dot's height, STORED_QUERIES (<= QUERIES) covers the real queries of any row.
     """
-    wait_for_inputs(PDL)
     head = tl.program_id(0)
     share = tl.program_id(1)
     num_shares = tl.num_programs(1)
@@ -367,7 +357,6 @@ def _paged_decode_kernel(
             row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
             row_sum = tl.zeros((QUERIES,), tl.float32)
     last_row = tl.load(tiles_ptr + (stop - 1) * RECORD, mask=some, other=0) >> ROW_SHIFT
-    start_dependents(PDL)
 
     # All threads have written before one of them announces it. A share cuts two rows at most.
     tl.debug_barrier()
@@ -419,7 +408,6 @@ def build_decode_map(
     max_query_len: int,
     window: int,
     config: DecodeConfig,
-    pdl: bool = False,
 ) -> DecodeMap:
     """List the tiles of keys of the rows with 1 to `max_query_len` query tokens.
 
@@ -460,9 +448,7 @@ def build_decode_map(
         TILE=tile,
         BLOCK_SIZE=block_size,
         CHUNK=_MAP_CHUNK,
-        PDL=pdl,
         num_warps=4,
-        **launch_options(pdl),
     )
     return DecodeMap(
         max_query_len=max_query_len,
@@ -493,7 +479,6 @@ def paged_decode(
     scale: float,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: bool = False,
 ) -> None:
     """Attention of the rows in `decode_map`, written to their tokens of out; others are left.
 
@@ -538,8 +523,6 @@ def paged_decode(
         HAS_CAP=soft_cap is not None,
         HAS_SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        PDL=pdl,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        **launch_options(pdl),
     )

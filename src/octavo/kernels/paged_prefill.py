@@ -14,12 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from octavo.kernels.launch import (
-    launch_options,
-    num_multiprocessors,
-    start_dependents,
-    wait_for_inputs,
-)
+from octavo.kernels.launch import num_multiprocessors
 from octavo.kernels.paged_decode import LOG2E
 from octavo.kernels.softmax import add_sinks, attend_tile
 from octavo.utils.misc import next_power_of_2
@@ -57,7 +52,6 @@ def prefill_config(head_size: int, itemsize: int) -> PrefillConfig:
 class PrefillMap:
     """The tasks of one step; the same for layers of any window."""
 
-    min_query_len: int  # rows with fewer query tokens aren't in the map
     capacity: int  # tasks per KV head that the arrays hold
     config: PrefillConfig
     counters: torch.Tensor  # [2] int32: number of tasks per KV head; tasks drawn, zero at rest
@@ -65,12 +59,12 @@ class PrefillMap:
 
 
 @triton.jit
-def _tiles_of(query_start_loc_ptr, rows, num_rows, MIN_QUERY_LEN, GROUP, BLOCK_M):
+def _tiles_of(query_start_loc_ptr, rows, num_rows, MIN_QUERY_LEN, MAX_QUERY_LEN, GROUP, BLOCK_M):
     live = rows < num_rows
     begin = tl.load(query_start_loc_ptr + rows, mask=live, other=0)
     query_len = tl.load(query_start_loc_ptr + rows + 1, mask=live, other=0) - begin
     tiles = (query_len * GROUP + BLOCK_M - 1) // BLOCK_M
-    return tl.where(query_len >= MIN_QUERY_LEN, tiles, 0)
+    return tl.where((query_len >= MIN_QUERY_LEN) & (query_len <= MAX_QUERY_LEN), tiles, 0)
 
 
 @triton.jit
@@ -82,22 +76,23 @@ def _prefill_map_kernel(
     tasks_ptr,
     num_rows,
     MIN_QUERY_LEN: tl.constexpr,
+    MAX_QUERY_LEN: tl.constexpr,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     CHUNK: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """One program per row writes the row's tasks, the costliest (last) tile first."""
-    wait_for_inputs(PDL)
-    start_dependents(PDL)
     row = tl.program_id(0)
     before = 0
     for start in range(0, row, CHUNK):
         rows = start + tl.arange(0, CHUNK)
-        before += tl.sum(
-            _tiles_of(query_start_loc_ptr, rows, row, MIN_QUERY_LEN, GROUP, BLOCK_M), axis=0
+        tiles = _tiles_of(
+            query_start_loc_ptr, rows, row, MIN_QUERY_LEN, MAX_QUERY_LEN, GROUP, BLOCK_M
         )
-    tiles = _tiles_of(query_start_loc_ptr, row, num_rows, MIN_QUERY_LEN, GROUP, BLOCK_M)
+        before += tl.sum(tiles, axis=0)
+    tiles = _tiles_of(
+        query_start_loc_ptr, row, num_rows, MIN_QUERY_LEN, MAX_QUERY_LEN, GROUP, BLOCK_M
+    )
     begin = tl.load(query_start_loc_ptr + row)
     query_len = tl.load(query_start_loc_ptr + row + 1) - begin
     seq_len = tl.load(seq_lens_ptr + row)
@@ -144,16 +139,20 @@ def _attend_range(
     """Attend to whole tiles of keys from first_key on; unless MASKED all of them are seen."""
     key = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, HEAD_PADDED)
-    keys = first_key + key
-    block = tl.load(table + keys // BLOCK_SIZE, mask=keys < seq_len, other=0)
+    v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
+    # Tiles begin where pages do, so this part of an address is the same for every tile.
+    in_page = (head * BLOCK_SIZE + key % BLOCK_SIZE) * HEAD_SIZE
+    pages = table + first_key // BLOCK_SIZE + key // BLOCK_SIZE
+    block = tl.load(pages, mask=first_key + key < seq_len, other=0)
     for start in range(first_key, last_key, BLOCK_N):
         keys = start + key
-        v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
-        k_rows = kv_ptr + block.to(tl.int64) * stride_block
+        k_rows = kv_ptr + block.to(tl.int64) * stride_block + in_page
         # Looked up a tile ahead, so that the load of keys need not wait for it.
-        ahead = keys + BLOCK_N
-        block = tl.load(table + ahead // BLOCK_SIZE, mask=ahead < seq_len, other=0)
-        k_rows += (head * BLOCK_SIZE + keys % BLOCK_SIZE) * HEAD_SIZE
+        pages += BLOCK_N // BLOCK_SIZE
+        if MASKED:
+            block = tl.load(pages, mask=keys + BLOCK_N < seq_len, other=0)
+        else:
+            block = tl.load(pages, mask=start + BLOCK_N < last_key, other=0)
         k_ptrs = k_rows[:, None] + dims[None, :]
         if MASKED:
             kv_mask = (keys < seq_len)[:, None] & (dims < HEAD_SIZE)[None, :]
@@ -212,9 +211,7 @@ def _paged_prefill_kernel(
     HAS_CAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
-    PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     num_tickets = tl.load(counters_ptr) * NUM_KV_HEADS
     last_ticket = num_tickets + tl.num_programs(0) - 1
     query = tl.arange(0, BLOCK_M)
@@ -277,7 +274,6 @@ def _paged_prefill_kernel(
         ticket = drawn
         query_begin, query_len, seq_len = next_begin, next_query_len, next_seq_len
         slot, first_query = next_slot, next_query
-    start_dependents(PDL)
     # The last draw of all leaves the counter as it was found.
     if drawn == last_ticket:
         tl.store(counters_ptr + 1, 0)
@@ -292,10 +288,10 @@ def build_prefill_map(
     num_heads: int,
     num_kv_heads: int,
     min_query_len: int,
+    max_query_len: int,
     config: PrefillConfig,
-    pdl: bool = False,
 ) -> PrefillMap:
-    """List the query tiles of the rows with `min_query_len` (>= 1) or more query tokens.
+    """List the query tiles of the rows with `min_query_len` (>= 1) to `max_query_len` query tokens.
 
     query_start_loc[R + 1], seq_lens[R] int32 and slots[R] on the device, R > 0; `num_tokens`
     bounds the step's tokens. Nothing is read back, so the launch may be captured.
@@ -313,14 +309,13 @@ def build_prefill_map(
         tasks,
         num_rows,
         MIN_QUERY_LEN=min_query_len,
+        MAX_QUERY_LEN=max_query_len,
         GROUP=group,
         BLOCK_M=config.block_m,
         CHUNK=_MAP_CHUNK,
-        PDL=pdl,
         num_warps=4,
-        **launch_options(pdl),
     )
-    return PrefillMap(min_query_len, capacity, config, counters, tasks)
+    return PrefillMap(capacity, config, counters, tasks)
 
 
 def paged_prefill(
@@ -334,7 +329,6 @@ def paged_prefill(
     window: int = 0,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
-    pdl: bool = False,
 ) -> None:
     """Attention of the rows in `prefill_map`, written to their tokens of out; others are left.
 
@@ -370,8 +364,6 @@ def paged_prefill(
         HAS_CAP=soft_cap is not None,
         HAS_SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        PDL=pdl,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        **launch_options(pdl),
     )

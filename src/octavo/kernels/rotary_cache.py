@@ -100,8 +100,8 @@ def _qk_norm_rope_cache_kernel(
     PDL: tl.constexpr,
 ):
     """One program: TOKENS tokens of one KV head and the GROUP query heads that share it."""
-    wait_for_inputs(PDL)
     start_dependents(PDL)
+    wait_for_inputs(PDL)
     head = tl.program_id(1)
     first_token = tl.program_id(0) * TOKENS
     dtype = qkv_ptr.dtype.element_ty
@@ -222,4 +222,5 @@ def qk_norm_rope_cache(
             num_warps=1 if tokens == 1 else 4,
             **launch_options(pdl),
         )
-    return qkv[:, : num_heads * head_size].unflatten(1, (num_heads, head_size))
+    q: torch.Tensor = qkv[:, : num_heads * head_size].unflatten(1, (num_heads, head_size))
+    return q

@@ -115,7 +115,6 @@ def _gemm_kernel(
     x_rows = x_ptr + tl.minimum(rows_m, M - 1).to(tl.int64) * stride_x
     w_ptrs = w_rows[:, None] + at_k[None, :]
     x_ptrs = x_rows[:, None] + at_k[None, :]
-    wait_for_inputs(PDL)
     acc = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for k in range(k_begin, k_end, BLOCK_K):
         if EVEN_K:
@@ -218,7 +217,6 @@ def stream_gemm(
         PDL=pdl,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        **launch_options(pdl),
     )
     return out
 

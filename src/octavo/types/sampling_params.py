@@ -18,6 +18,7 @@ MAX_LOGIT_BIAS = 4096
 MAX_ALLOWED_TOKEN_IDS = 1 << 20
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_LENGTH = 1024  # characters of one bad word
+MAX_REPETITION = 1e6  # of repetition_penalty, and 1 / it: beyond, float32 logits overflow
 MIN_TEMPERATURE = 1e-2  # smaller positive values are raised to this
 GREEDY_EPS = 1e-5  # below it, greedy
 MAX_SEED = (1 << 63) - 1
@@ -111,7 +112,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         check("n", self.n, 1, MAX_N)
         check("presence_penalty", self.presence_penalty, -2.0, 2.0)
         check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        check("repetition_penalty", self.repetition_penalty, 0.0, 1e6, low_open=True)
+        check("repetition_penalty", self.repetition_penalty, 1 / MAX_REPETITION, MAX_REPETITION)
         check("temperature", self.temperature, 0.0, 2.0)
         check("top_p", self.top_p, 0.0, 1.0, low_open=True)
         check("top_k", self.top_k, -1, 1 << 31)
@@ -179,8 +180,9 @@ def _check_range(
     low_open: bool = False,
     param: str | None = None,
 ) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    inside = is_number and math.isfinite(value) and low <= value <= high
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise RequestError(f"{name}={value!r} is not a number", param or name)
+    inside = math.isfinite(value) and low <= value <= high
     if inside and not (low_open and value == low):
         return
     left = "(" if low_open else "["

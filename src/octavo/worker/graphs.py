@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from octavo.worker.input_batch import InputBatch
 from octavo.worker.step import StepPlan, StepResult, StepShape
 
 logger = get_logger(__name__)
+
+_MEETINGS_BEFORE_CAPTURE = 4
 
 
 class EagerRunner:
@@ -68,7 +71,8 @@ class CudaGraphRunner:
 
     The graph of a plain decode step holds everything from the input tensors to the committed
     tokens, unless some row's sampling needs the host (`Head.device_only`); other graphs end with
-    the hidden states. A graph is captured when its shape is first met, between two steps.
+    the hidden states. A graph is captured, between two steps, when its shape has been met often
+    enough to expect more: capturing costs as much as several eager steps.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class CudaGraphRunner:
         self._platform = platform
         self._pool = torch.cuda.graph_pool_handle()
         self._captured: dict[tuple[StepShape, bool], _Captured] = {}
+        self._met: Counter[tuple[StepShape, bool]] = Counter()
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
@@ -88,7 +93,12 @@ class CudaGraphRunner:
         if shape is None:
             return self._eager.run(plan)
         merged = plan.plain_decode and self._step.head.device_only(plan)
-        captured = self._captured.get((shape, merged)) or self._capture(shape, merged)
+        captured = self._captured.get((shape, merged))
+        if captured is None:
+            self._met[shape, merged] += 1
+            if self._met[shape, merged] < _MEETINGS_BEFORE_CAPTURE:
+                return self._eager.run(plan)
+            captured = self._capture(shape, merged)
         # The results of the step before are still being copied from the tensors a replay writes.
         self._platform.wait_for_copies()
         self._step.inputs.upload(plan, shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pytest
@@ -43,6 +43,7 @@ class Workload:
     prefixes: list[list[int]]
     long_outputs: bool  # short prompts that grow: what makes preemption likely
     num_requests: int = 0
+    broken: set[str] = field(default_factory=set)
 
     def new_request(self) -> EngineCoreRequest:
         rng = self.rng
@@ -91,6 +92,7 @@ class Workload:
         elif kind < 0.8 and known:
             self.driver.finish(request_id, self.rng.randint(1, known))
         else:
+            self.broken.add(request_id)
             self.driver.executor.faults[request_id] = self.rng.choice(("NaN", -1, VOCAB_SIZE))
 
 
@@ -140,7 +142,7 @@ def run_workload(seed: int, num_turns: int) -> Driver:
                 workload.interrupt()
         check_turn(driver, rng)
     for request_id in driver.requests:
-        check_end(driver, request_id)
+        check_end(workload, request_id)
     assert driver.scheduler._kv.num_free_blocks == driver.executor.config.num_blocks - 1
     assert driver.scheduler.reset_prefix_cache()
     check_invariants(driver.scheduler)
@@ -173,7 +175,8 @@ def check_preemptions(num_preemptions: int) -> None:
     assert num_preemptions <= limit
 
 
-def check_end(driver: Driver, request_id: str) -> None:
+def check_end(workload: Workload, request_id: str) -> None:
+    driver = workload.driver
     received = driver.received[request_id]
     request = driver.requests[request_id]
     tokens, _ = expected_output(request)
@@ -182,6 +185,7 @@ def check_end(driver: Driver, request_id: str) -> None:
         return
     if received.finish_reason is FinishReason.ERROR:
         assert received.stop_reason
+        assert request_id in workload.broken
         return
     driver.check_result(request_id)
 

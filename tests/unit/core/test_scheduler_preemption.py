@@ -72,7 +72,7 @@ def test_a_victim_scheduled_in_the_same_step_gives_its_row_back(depth):
         driver.step()
     # One token further on, so that b needs a block when a does not.
     driver.add(make_request("b", prompt(2, 8), 80, priority=0))
-    slot = driver.executor.table and next(iter(driver.executor.table))
+    (slot,) = driver.executor.table
     output = step_until_preemption(driver)
     assert status(driver, "a") is RequestStatus.PREEMPTED
     assert slot not in output.slots

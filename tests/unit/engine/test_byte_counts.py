@@ -80,15 +80,22 @@ def test_qk_norms_are_norms():
 
 def test_activations_follow_the_widest_part_of_a_layer():
     config = configure(TINY, CPU, max_num_batched_tokens=1000, max_num_seqs=8)
-    # residual and its normalized copy, then gate, up and their product: 3 x 128 > 3 x 64 + 2 x 32.
-    assert byte_counts.activation_bytes(config) == 4 * 1000 * (2 * 64 + 3 * 128)
-    narrow = configure(TINY | {"intermediate_size": 64}, CPU, max_num_batched_tokens=256)
-    assert byte_counts.activation_bytes(narrow, 10) == 4 * 10 * (2 * 64 + 3 * 64 + 2 * 32)
+    # The layer's input, the residual and its normalized copy; then gate, up and their product.
+    assert byte_counts.activation_bytes(config) == 4 * 1000 * (3 * 64 + 3 * 128)
+    # Of the MLP its inner vectors and its output.
+    narrow = configure(TINY | {"intermediate_size": 16, "head_dim": 4}, CPU)
+    assert byte_counts.activation_bytes(narrow, 10) == 4 * 10 * (4 * 64 + 16)
+    # Four query vectors, keys and values: 4 x 128 + 2 x 64 > 64 + 3 x 128.
+    wide = configure(TINY | {"head_dim": 32}, CPU)
+    assert byte_counts.activation_bytes(wide, 10) == 4 * 10 * (2 * 64 + 4 * 128 + 2 * 64)
 
 
 def test_logits_and_tables():
     config = configure(TINY, CPU, max_num_seqs=8, max_model_len=100)
-    assert byte_counts.logits_bytes(config) == 3 * 8 * 256 * 4
+    # Two copies of 8 rows and what logprobs of 8 rows take.
+    assert byte_counts.logits_bytes(config) == (2 * 8 + 4.25 * 8) * 256 * 4
+    assert byte_counts.logits_bytes(configure(TINY, CPU, max_num_seqs=200)) == 4 * 200 * 256 * 4
+    assert byte_counts.logits_bytes(configure(TINY, H200, max_num_seqs=8)) == 3 * 8 * 256 * 4
     assert byte_counts.rotary_bytes(config) == 100 * 16 * 4
     groups = group_layers(kv_cache_specs(config))
     assert byte_counts.table_bytes(config, groups) == 17 * (2 + 7) * 4
@@ -97,14 +104,16 @@ def test_logits_and_tables():
 def test_attention_on_a_cpu_is_bounded_by_the_requests_and_by_the_limits():
     few = configure(TINY, CPU, max_num_seqs=2, max_num_batched_tokens=16)
     key_bytes = 2 * 2 * 16 * 4
-    assert byte_counts.attention_bytes(few) == 2 * 256 * key_bytes + 16 * 256 * 4
+    # Of two requests' keys, with room to grow: the keys themselves and a score of 4 heads.
+    assert byte_counts.attention_bytes(few) == 3 * 256 * (key_bytes + 16) + 16 * 256 * 4
     long = configure(TINY | {"max_position_embeddings": 10**6}, CPU)
-    assert byte_counts.attention_bytes(long) == 10**6 * key_bytes + (64 << 20)
+    assert byte_counts.attention_bytes(long) == 10**6 * (key_bytes + 16) + (64 << 20)
 
 
 def test_sampling_and_attention_on_a_gpu():
     config = configure(TINY, H200, max_num_seqs=100)
-    assert byte_counts.sampling_bytes(config) == 128 * 256 * 4
+    # Two steps in flight: a row for each of 200 slots.
+    assert byte_counts.sampling_bytes(config) == 256 * 256 * 4
     assert byte_counts.attention_bytes(config) == (100 + 256) * 2 * 16 * 16 * 4
 
 

@@ -167,6 +167,41 @@ def test_fields_set_after_construction_are_checked_too():
     assert caught.value.param == "temperature"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 1.5),
+        ("seed", 1.0),
+        ("max_tokens", 2.5),
+        ("ignore_eos", "yes"),
+        ("detokenize", 1),
+        ("bad_words", "abc"),
+        ("output_kind", 7),
+        ("extra_args", "x"),
+        ("extra_args", {1: 2}),
+        ("skip_reading_prefix_cache", 1),
+    ],
+)
+def test_what_the_core_could_not_decode_is_refused(field, value):
+    params = SamplingParams()
+    setattr(params, field, value)
+    with pytest.raises(RequestError, match=field) as caught:
+        admit(processor(), "a", params)
+    assert caught.value.param == field
+
+
+def test_trace_headers_are_strings():
+    for headers in ({"a": 1}, {1: "a"}):
+        with pytest.raises(RequestError, match="trace_headers"):
+            admit(processor(), "a", trace_headers=headers)
+    assert admit(processor(), "a", trace_headers={"a": "b"}).trace_headers == {"a": "b"}
+
+
+def test_lists_may_be_tuples():
+    params = admit(processor(), "a", SamplingParams(stop=("b",), stop_token_ids=(5,)))
+    assert params.sampling_params.stop_strings == ["b"]
+
+
 def test_unlimited_logprobs():
     inputs = processor(max_logprobs=-1)
     assert admit(inputs, "a", SamplingParams(logprobs=-1)).sampling_params.logprobs == -1

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from octavo.attention.interface import AttentionParams, AttentionSetup, CommonAttentionMetadata
-from octavo.kernels.launch import supports_pdl
+from octavo.kernels.chunk_attention import MIN_QUERY_LEN, Chunk, chunk_attention, chunk_of
 from octavo.kernels.paged_decode import (
     DecodeMap,
     build_decode_map,
@@ -26,20 +27,25 @@ from octavo.kernels.paged_prefill import (
 )
 from octavo.utils.misc import next_power_of_2
 
+IntArray = NDArray[np.int32]
+_ANY_LENGTH = 1 << 30
+
 
 @dataclass(slots=True, eq=False)
 class TritonMetadata:
     """One step: its rows, and who computes what in it.
 
-    Rows with up to `decode_query_len` query tokens are decoded and longer ones prefilled; the
-    kernels tell them apart on the device. `has_decode` and `has_prefill` say which of the two are
-    launched at all.
+    Rows with up to `decode_query_len` query tokens are decoded and those up to `prefill_query_len`
+    prefilled by Triton kernels, which tell them apart on the device; `has_decode` and
+    `has_prefill` say which of the two are launched at all. Longer rows are `chunks`.
     """
 
     batch: CommonAttentionMetadata
     decode_query_len: int
+    prefill_query_len: int
     has_decode: bool
     has_prefill: bool
+    chunks: list[Chunk]
     decode_maps: dict[int, DecodeMap] = field(default_factory=dict)  # by window, 0: none
     prefill_map: PrefillMap | None = None
 
@@ -65,7 +71,15 @@ class TritonAttention:
         group = params.num_heads // params.num_kv_heads
         self._free_query_len = free_query_len(group)
         self._max_query_len = max_query_len(group, params.head_size, setup.kv_dtype.itemsize)
-        self._pdl = supports_pdl(setup.device)
+        plain = params.sliding_window is None and params.soft_cap is None and params.sinks is None
+        self._library = (
+            plain
+            and setup.dtype.itemsize == 2
+            and params.head_size <= 128
+            and setup.device.type == "cuda"
+            and setup.capability is not None
+            and setup.capability >= (9, 0)
+        )
 
     @classmethod
     def unsupported(cls, setup: AttentionSetup) -> list[str]:
@@ -93,8 +107,16 @@ class TritonAttention:
             if limit < batch.max_query_len <= self._max_query_len:
                 limit = min(next_power_of_2(batch.max_query_len), self._max_query_len)
         query_lens = np.diff(batch.query_start_loc_cpu[: batch.num_rows + 1])
-        has_decode = bool(np.any((query_lens > 0) & (query_lens <= limit)))
-        return TritonMetadata(batch, limit, has_decode, batch.max_query_len > limit)
+        chunks = self._chunks(batch, query_lens)
+        longest = MIN_QUERY_LEN - 1 if chunks else _ANY_LENGTH
+        return TritonMetadata(
+            batch,
+            decode_query_len=limit,
+            prefill_query_len=longest,
+            has_decode=bool(np.any((query_lens > 0) & (query_lens <= limit))),
+            has_prefill=bool(np.any((query_lens > limit) & (query_lens <= longest))),
+            chunks=chunks,
+        )
 
     def forward(
         self,
@@ -121,7 +143,6 @@ class TritonAttention:
                 scale=params.scale,
                 soft_cap=params.soft_cap,
                 sinks=params.sinks,
-                pdl=self._pdl,
             )
         if metadata.has_prefill:
             paged_prefill(
@@ -134,9 +155,24 @@ class TritonAttention:
                 window=window,
                 soft_cap=params.soft_cap,
                 sinks=params.sinks,
-                pdl=self._pdl,
             )
+        for chunk in metadata.chunks:
+            chunk_attention(q, kv, out, batch.slots, batch.block_table, chunk, scale=params.scale)
         return out.flatten(1)
+
+    def _chunks(self, batch: CommonAttentionMetadata, query_lens: IntArray) -> list[Chunk]:
+        """The rows that cuDNN computes: all the long ones or none."""
+        # A capture is replayed with other lengths, which chunks take from the host.
+        if not self._library or torch.cuda.is_current_stream_capturing():
+            return []
+        found = []
+        for row in np.flatnonzero(query_lens >= MIN_QUERY_LEN).tolist():
+            first, last = batch.query_start_loc_cpu[row : row + 2].tolist()
+            chunk = chunk_of(row, first, last - first, int(batch.seq_lens_cpu[row]))
+            if chunk is None:
+                return []
+            found.append(chunk)
+        return found
 
     def _decode_map(self, metadata: TritonMetadata, window: int) -> DecodeMap:
         found = metadata.decode_maps.get(window)
@@ -155,7 +191,6 @@ class TritonAttention:
                 max_query_len=limit,
                 window=window,
                 config=decode_config(self._head_size, self._itemsize, limit * group),
-                pdl=self._pdl,
             )
         return found
 
@@ -170,7 +205,7 @@ class TritonAttention:
                 num_heads=self._num_heads,
                 num_kv_heads=self._num_kv_heads,
                 min_query_len=metadata.decode_query_len + 1,
+                max_query_len=metadata.prefill_query_len,
                 config=self._prefill_config,
-                pdl=self._pdl,
             )
         return metadata.prefill_map

@@ -70,13 +70,13 @@ class BlockHasher:
         tokens = array("I", token_ids[start:] if start else token_ids)
         if sys.byteorder == "big":
             tokens.byteswap()
-        data = tokens.tobytes()
         stride = self.block_size * tokens.itemsize
-        digest = self._digest
+        blocks = struct.iter_unpack(f"{stride}s", tokens.tobytes()[: count * stride])
+        digest, append = self._digest, hashes.append
         parent = hashes[-1] if hashes else root
-        for offset in range(0, count * stride, stride):
-            parent = digest(parent + data[offset : offset + stride]).digest()
-            hashes.append(parent)
+        for (block,) in blocks:
+            parent = digest(parent + block).digest()
+            append(parent)
 
 
 def _encode(*parts: str | None) -> bytes:

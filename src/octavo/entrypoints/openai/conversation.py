@@ -94,7 +94,9 @@ class ConversationRenderer:
 def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as templates expect them: text parts only, arguments of tool calls as objects.
 
-    The API writes those arguments as JSON text. Raises RequestError with the path at fault.
+    The API writes those arguments as JSON text. A text that holds no object (a model's answer that
+    was cut off) stays the text it is: a conversation must not end over what the model once said.
+    Raises RequestError with the path at fault.
     """
     if not messages:
         raise RequestError("messages is empty; send at least one", "messages")
@@ -146,14 +148,17 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise RequestError(f"{where} must be a list of objects", where)
     plain = []
-    for i, call in enumerate(calls):
+    for call in calls:
         function = call.get("function")
         if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-            try:
-                arguments = msgspec.json.decode(function["arguments"] or "{}")
-            except (msgspec.DecodeError, RecursionError):
-                path = f"{where}[{i}].function.arguments"
-                raise RequestError(f"{path} is not valid JSON", path) from None
+            arguments = _arguments(function["arguments"])
             call = {**call, "function": {**function, "arguments": arguments}}
         plain.append(call)
     return plain
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return text

@@ -14,6 +14,7 @@ from uvicorn.config import create_ssl_context
 from octavo.config.engine_args import EngineArgs
 from octavo.config.server import ServerArgs
 from octavo.engine.async_llm import AsyncLLM
+from octavo.entrypoints.chat_template import RESERVED_NAMES
 from octavo.entrypoints.openai.app import build_context
 from octavo.entrypoints.openai.http_server import HTTPServer
 from octavo.entrypoints.openai.sockets import listening_socket
@@ -28,6 +29,7 @@ def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
     engine dies later.
     """
     _check_tls(server_args)
+    _check_template_kwargs(server_args)
     with listening_socket(server_args) as bound:
         config = engine_args.create_engine_config(usage="server")
         engine = AsyncLLM(config, clamp_max_tokens=server_args.clamp_max_tokens)
@@ -75,3 +77,12 @@ def _check_tls(args: ServerArgs) -> None:
             if getattr(args, name) is not None
         )
         raise ConfigError(f"TLS can't be set up with {files}: {error}") from None
+
+
+def _check_template_kwargs(args: ServerArgs) -> None:
+    """Refuse at once what every request would be refused for. Raises ConfigError."""
+    reserved = sorted(RESERVED_NAMES & args.default_chat_template_kwargs.keys())
+    if reserved:
+        raise ConfigError(
+            f"default_chat_template_kwargs can't set {reserved[0]!r}, which requests say themselves"
+        )

@@ -61,7 +61,10 @@ class PackedLinear:
         """x[T, K] -> [T, N]."""
         rows = x.shape[0]
         if rows > _MAX_ROWS:
-            return torch.cat([self(part) for part in x.split(_MAX_ROWS)])
+            out = x.new_empty(rows, self.out_features)
+            for part, place in zip(x.split(_MAX_ROWS), out.split(_MAX_ROWS), strict=True):
+                place.copy_(self(part))
+            return out
         padded = self._padded(rows)
         if padded == rows:
             return self._product(x)

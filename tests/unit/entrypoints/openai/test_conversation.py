@@ -70,10 +70,6 @@ def test_other_keys_are_kept():
         ([{"role": "user", "content": [{"type": [], "text": "a"}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
         ([{"role": "assistant", "tool_calls": "x"}], "messages[0].tool_calls"),
-        (
-            [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
-            "messages[0].tool_calls[0].function.arguments",
-        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_path(messages, param):
@@ -89,6 +85,13 @@ def test_arguments_of_tool_calls_become_objects():
     (message,) = checked_messages([{"role": "assistant", "tool_calls": [call]}])
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": {"x": [1]}}
     assert call["function"]["arguments"] == '{"x": [1]}'
+
+
+@pytest.mark.parametrize("text", ['{"v": ', "[1]", "5", '"x"', "null", "NaN", "[" * 90_000])
+def test_arguments_that_are_no_object_stay_text(text):
+    call = {"id": "1", "function": {"name": "f", "arguments": text}}
+    (message,) = checked_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_template_variables_of_a_request_win_over_the_servers():
     assert template.calls[0][1]["b"] == 2
 
 
-@pytest.mark.parametrize("name", ["chat_template", "tokenize", "tools", "messages"])
+@pytest.mark.parametrize("name", ["chat_template", "tokenize", "tools", "messages", "documents"])
 def test_reserved_template_variables_are_refused(name):
     with pytest.raises(RequestError, match=name) as caught:
         renderer(Template()).render(conversation(chat_template_kwargs={name: "x"}))

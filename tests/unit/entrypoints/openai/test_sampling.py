@@ -73,7 +73,15 @@ def test_a_default_length_is_lowered_to_the_room(num_prompt, truncate, expected)
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "fine"), [(20, 20, True), (20, 21, False), (20, -1, False), (-1, -1, True)]
+    ("limit", "value", "fine"),
+    [
+        (20, 20, True),
+        (20, 21, False),
+        (20, -1, False),
+        (20, -2, False),
+        (-1, -1, True),
+        (-1, -2, False),
+    ],
 )
 def test_the_servers_limit_of_logprobs(limit, value, fine):
     defaults = SamplingDefaults({}, 100, limit)

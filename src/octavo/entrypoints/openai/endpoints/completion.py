@@ -244,12 +244,12 @@ def _sampling_params(context: ServerContext, body: CompletionRequest) -> Samplin
     context.sampling.check_logprobs(body.logprobs, "logprobs")
     if body.prompt_logprobs is not None and body.stream:
         raise RequestError("prompt_logprobs can't be streamed; set stream=false", "prompt_logprobs")
-    asked = [body.prompt_logprobs, body.logprobs if body.echo else None]
-    prompt_logprobs_asked = [value for value in asked if value is not None]
+    both = (body.prompt_logprobs, body.logprobs if body.echo else None)
+    asked = [value for value in both if value is not None]
     return context.sampling.params(
         body,
         logprobs=body.logprobs,
-        prompt_logprobs=max(prompt_logprobs_asked, default=None),
+        prompt_logprobs=-1 if -1 in asked else max(asked, default=None),
         max_tokens=body.max_tokens,
         default_max_tokens=_DEFAULT_MAX_TOKENS,
     )

@@ -126,7 +126,12 @@ async def test_prompt_logprobs(client):
     [
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -2}, "top_logprobs"),
         ({"logprobs": 5}, "logprobs"),
+        ({"max_tokens": 10_000}, "max_tokens"),
+        ({"max_completion_tokens": 10_000}, "max_completion_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"vllm_xargs": {"a": 1 << 70}}, "vllm_xargs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
@@ -141,6 +146,7 @@ async def test_prompt_logprobs(client):
         ({"messages": {"role": "user"}}, "messages"),
         ({"messages": [5]}, "messages[0]"),
         ({"messages": None}, "messages"),
+        ({"messages": [{"role": "user", "content": "a" * 400}]}, "messages"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -149,6 +155,13 @@ async def test_bad_values_are_refused_with_their_field(client, fields, param, st
     reply = await client.post("/v1/chat/completions", json=body)
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == param
+
+
+async def test_errors_speak_of_the_fields_that_were_sent(client):
+    reply = await client.chat(max_completion_tokens=3, min_tokens=5)
+    message = reply.json()["error"]["message"]
+    assert "max_completion_tokens=3" in message
+    assert "max_tokens" not in message.replace("max_completion_tokens", "")
 
 
 async def test_tools_that_are_only_shown(client):

@@ -190,6 +190,12 @@ async def test_prompt_logprobs(client):
     assert (await client.complete(prompt_logprobs=1, stream=True)).status_code == 400
 
 
+async def test_all_prompt_logprobs_are_more_than_those_of_echo(make_client):
+    client = await make_client(max_logprobs=-1)
+    await client.complete("abc", max_tokens=1, prompt_logprobs=-1, echo=True, logprobs=2)
+    assert client.engine.seen[-1][1].prompt_logprobs == -1
+
+
 async def test_prompts_as_token_ids(client):
     for prompt in ([70, 71], [[70, 71], [72]]):
         reply = await client.complete(prompt, max_tokens=1, echo=True)

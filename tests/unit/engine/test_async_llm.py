@@ -228,7 +228,8 @@ async def test_a_killed_core_ends_every_stream():
 
 async def test_shutdown_ends_every_stream():
     async with running() as engine:
-        reader = asyncio.create_task(collect(engine, [5], params(max_tokens=200)))
+        slow = params(max_tokens=200, extra_args={"sleep": 0.05})
+        reader = asyncio.create_task(collect(engine, [5], slow))
         await until(lambda: engine._outputs.num_unfinished == 1)
         engine.shutdown()
         with pytest.raises(EngineDeadError, match="shut down"):

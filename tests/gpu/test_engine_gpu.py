@@ -1,0 +1,126 @@
+"""The engine on a CUDA device: the tokens of transformers in fp32, whatever is switched on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+VOCAB = 2048
+NUM_TOKENS = 40
+PROMPT_LENGTHS = (1, 5, 17, 64, 90, 130, 300, 33)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415 (slow)
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=2048,
+        eos_token_id=0,
+    )
+    model = Qwen3ForCausalLM(config).float()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.normal_(0, 0.1)
+    folder = tmp_path_factory.mktemp("tiny-qwen3")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    rng = random.Random(0)
+    return [[rng.randrange(1, VOCAB) for _ in range(n)] for n in PROMPT_LENGTHS]
+
+
+@pytest.fixture(scope="module")
+def expected(model_dir, prompts):
+    from transformers import Qwen3ForCausalLM  # noqa: PLC0415 (slow)
+
+    model = Qwen3ForCausalLM.from_pretrained(model_dir, dtype=torch.float32).cuda().eval()
+    with torch.no_grad():
+        return [
+            model.generate(
+                torch.tensor([prompt], device="cuda"),
+                max_new_tokens=NUM_TOKENS,
+                do_sample=False,
+                eos_token_id=None,
+                pad_token_id=0,
+            )[0, len(prompt) :].tolist()
+            for prompt in prompts
+        ]
+
+
+def generate(model_dir, prompts, params=None, **options):
+    from octavo import LLM, SamplingParams  # noqa: PLC0415 (collected without a GPU too)
+
+    llm = LLM(
+        model=str(model_dir),
+        skip_tokenizer_init=True,
+        dtype=options.pop("dtype", "float32"),
+        max_num_seqs=16,
+        max_model_len=1024,
+        gpu_memory_utilization=0.2,
+        **options,
+    )
+    try:
+        params = params or SamplingParams(
+            temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False
+        )
+        outputs = llm.generate(
+            [{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False
+        )
+        return [output.outputs[0].token_ids for output in outputs]
+    finally:
+        llm.shutdown()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enforce_eager": True},
+        {},
+        {"max_num_batched_tokens": 64},
+        {"async_scheduling": False},
+        {"enable_prefix_caching": False, "num_gpu_blocks_override": 70},
+    ],
+    ids=["eager", "graphs", "chunked", "one-in-flight", "preempted"],
+)
+def test_tokens_of_transformers(model_dir, prompts, expected, options):
+    assert generate(model_dir, prompts, **options) == expected
+
+
+def test_seeded_sampling_with_graphs_on_and_off(model_dir, prompts):
+    from octavo import SamplingParams  # noqa: PLC0415 (collected without a GPU too)
+
+    params = [
+        SamplingParams(
+            temperature=0.9,
+            top_p=(1.0, 0.9)[i % 2],
+            top_k=(0, 20)[i // 2 % 2],
+            seed=i,
+            max_tokens=NUM_TOKENS,
+            ignore_eos=True,
+            detokenize=False,
+        )
+        for i in range(len(prompts))
+    ]
+    eager = generate(model_dir, prompts, params, enforce_eager=True)
+    assert generate(model_dir, prompts, params) == eager
+    alone = [generate(model_dir, prompts[i : i + 1], params[i : i + 1])[0] for i in (2, 5)]
+    assert alone == [eager[2], eager[5]]

@@ -27,7 +27,8 @@ import triton
 from octavo.attention.interface import CommonAttentionMetadata
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
 from octavo.kernels.chunk_attention import chunk_attention, chunk_of
-from octavo.kernels.paged_decode import DecodeConfig, build_decode_map, decode_config, paged_decode
+from octavo.kernels.decode_map import DecodeConfig, build_decode_map, decode_config
+from octavo.kernels.paged_decode import paged_decode
 from octavo.kernels.paged_prefill import PrefillConfig, build_prefill_map, paged_prefill
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from octavo.kernels.stream_gemm_table import Plan, plan_for

@@ -155,7 +155,9 @@ def _scored() -> list[Work]:
     ]
 
 
-def _prompt_with(plain, find: Callable[[Tokenizer, list[int]], str | None]) -> tuple[list[int], str]:
+def _prompt_with(
+    plain, find: Callable[[Tokenizer, list[int]], str | None]
+) -> tuple[list[int], str]:
     """A prompt whose greedy continuation holds what `find` looks for, and that."""
     for start in range(20, 120):
         prompt = ids(25, start)

@@ -84,4 +84,6 @@ def run(folder: Path, works: list[Work], *, own_process: bool = False, **options
 
 def _counters(llm: LLM) -> tuple[int, int]:
     values = {metric.name: metric for metric in llm.get_metrics()}
-    return tuple(values[f"octavo:{name}"].value for name in ("num_preemptions", "prefix_cache_hits"))
+    return tuple(
+        values[f"octavo:{name}"].value for name in ("num_preemptions", "prefix_cache_hits")
+    )

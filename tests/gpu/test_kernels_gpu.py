@@ -183,7 +183,10 @@ def test_long_rows_go_to_cudnn():
         [r[0] for r in rows], [r[1] for r in rows], params, 16, dtype=torch.bfloat16, device="cuda"
     )
     setup = cases.make_setup(params, 16, dtype=torch.bfloat16, device="cuda")
-    backend = cases.TritonAttention(dataclasses.replace(setup, capability=(9, 0)))
+    setup = dataclasses.replace(setup, capability=(9, 0), max_num_tokens=9000, max_model_len=9000)
+    backend = cases.TritonAttention(setup)
+    assert not backend.build_metadata(step.batch).chunks
+    backend.warm_up_chunks()
     metadata = backend.build_metadata(step.batch)
     assert [chunk.row for chunk in metadata.chunks] == [1]
     expected = cases.paged_attention(

@@ -121,3 +121,34 @@ def test_chunk_shapes(query_len, seq_len, square):
         assert chunk is None
     else:
         assert chunk == cases.Chunk(3, 17, query_len, seq_len - query_len, square)
+
+
+def test_shapes_warmed_up_are_those_of_full_chunks():
+    shapes = cases.chunk_shapes(16384, 40960)
+    assert shapes == [
+        (16384, 0),
+        (16384, 16384),
+        (12288, 0),
+        (12288, 16384),
+        (8192, 0),
+        (8192, 16384),
+        (8192, 32768),
+    ]
+    assert cases.chunk_shapes(8000, 40960) == []
+    assert cases.chunk_shapes(2048, 40960) == []
+    for square, history in shapes:
+        assert cases.chunk_of(0, 0, square, square + history) is not None
+
+
+def test_warm_up_asks_for_the_shapes_of_a_chunk():
+    asked = []
+
+    def attention(q, k, v, is_causal, scale):
+        asked.append([(tuple(x.shape), x.stride()) for x in (q, k, v)] + [is_causal])
+        return cases.exact_attention(q, k, v, is_causal, scale)
+
+    params = make_params((4, 2, 16))
+    cases.warm_up(64, 128, (4, 2, 16), torch.float32, torch.device("cpu"), attention)
+    warmed, asked = asked, []
+    cases.check_chunk([(64, 192)], 0, 64, params, "cpu", torch.float32, attention)
+    assert asked == warmed

@@ -7,6 +7,7 @@ from support.interpreter import require_interpreter
 
 require_interpreter()
 cases = pytest.importorskip("support.kernel_cases", exc_type=ImportError)
+table = pytest.importorskip("octavo.kernels.stream_gemm_table", exc_type=ImportError)
 GemmConfig, GemvConfig = cases.GemmConfig, cases.GemvConfig
 
 
@@ -31,3 +32,27 @@ def _seed() -> None:
 )
 def test_matches_reference(shape, config, bias, dtype):
     cases.check_gemm(shape, config, "cpu", dtype, bias=bias)
+
+
+def test_plan_by_number_of_rows():
+    plan = table.plan_for(4096, 12288)
+    assert isinstance(plan.config(1), GemvConfig)
+    assert [plan.config(rows).block_m for rows in (2, 16, 17, 32, 33, 64)] == [
+        16,
+        16,
+        32,
+        32,
+        64,
+        64,
+    ]
+    assert plan.config(65) is None
+    assert plan.config(0) is None
+    assert table.plan_for(6144, 4096).config(8) is None
+
+
+def test_plan_of_a_shape_nobody_measured():
+    plan = table.plan_for(1000, 512)
+    assert plan.config(1) == GemvConfig(block_n=4, num_warps=2)
+    assert plan.config(20).block_m == 32
+    assert plan.config(33) is None
+    assert table.plan_for(1000, 500).config(1) is None

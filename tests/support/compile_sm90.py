@@ -20,7 +20,8 @@ from triton.runtime.jit import JITFunction
 
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
 from octavo.kernels.chunk_attention import Chunk, chunk_attention
-from octavo.kernels.paged_decode import build_decode_map, decode_config, paged_decode
+from octavo.kernels.decode_map import build_decode_map, decode_config
+from octavo.kernels.paged_decode import paged_decode
 from octavo.kernels.paged_prefill import build_prefill_map, paged_prefill, prefill_config
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from octavo.kernels.stream_gemm_table import measured_configs

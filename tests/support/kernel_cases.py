@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from octavo.attention.backends.triton import TritonAttention
 from octavo.attention.interface import AttentionParams
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
-from octavo.kernels.chunk_attention import Attention, Chunk, chunk_attention, chunk_of  # noqa: F401
+from octavo.kernels.chunk_attention import (
+    Attention,
+    Chunk,
+    chunk_attention,
+    chunk_of,  # noqa: F401
+    chunk_shapes,  # noqa: F401
+    warm_up,  # noqa: F401
+)
 from octavo.kernels.reference import elementwise, sampling
 from octavo.kernels.reference import inputs as reference_inputs
 from octavo.kernels.reference.attention import paged_attention

@@ -136,8 +136,27 @@ class InputProcessor:
         self._check_token_ids(params.stop_token_ids or [], "stop_token_ids")
         self._check_token_ids(params.allowed_token_ids or [], "allowed_token_ids")
         self._check_token_ids(list(params.logit_bias or ()), "logit_bias")
+        self._check_choice(params)
         _check_extra_args(params)
         return params
+
+    def _check_choice(self, params: SamplingParams) -> None:
+        """Refuse parameters that bar every token; what they bar later on can't be foreseen."""
+        barred = {word[0] for word in params.bad_words_token_ids or () if len(word) == 1}
+        if params.min_tokens:
+            barred.update(params.stop_token_ids or ())
+            if not params.ignore_eos:
+                barred.update(self._eos_token_ids)
+        allowed = params.allowed_token_ids
+        if allowed is None and len(barred) < self._limits.vocab_size:
+            return
+        if allowed is None or all(token in barred for token in allowed):
+            name = "min_tokens" if allowed is None else "allowed_token_ids"
+            raise RequestError(
+                f"{name} leaves no token to choose: all of them are bad_words, or end the text "
+                "before min_tokens",
+                name,
+            )
 
     def _check_logprobs(self, name: str, value: int | None) -> None:
         limit = self._limits.max_logprobs

@@ -24,7 +24,7 @@ class LogprobsProcessor:
 
     A byte-level token may hold a part of a character. Its readable form is what it completes:
     the bytes left open by the tokens before it count, and a token that completes nothing reads
-    as "". So the decoded tokens of a text, joined, are the text.
+    as "". So the decoded tokens, joined, are the text wherever that is valid UTF-8.
     """
 
     def __init__(self, tokenizer: TokenBytes | None, prompt_token_ids: Sequence[int]) -> None:

@@ -3,8 +3,8 @@
 On an H200 cuDNN reaches 580 TFLOP/s on a causal chunk of 8k tokens and 690 on keys before it, where
 the Triton kernel reaches 480. It wants contiguous keys, so they are gathered first, which costs a
 hundredth of the attention. It also builds a plan for every new shape, 40 to 200 ms on the host, so
-only a few shapes are used. A chunk is computed in two parts that are merged by their softmax sums:
-the keys before it, which all of its queries see, and a causal square.
+only shapes that were warmed up are used. A chunk is computed in two parts that are merged by their
+softmax sums: the keys before it, which all of its queries see, and a causal square.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ def chunk_of(row: int, first_token: int, query_len: int, seq_len: int) -> Chunk 
     if query_len < MIN_QUERY_LEN or query_len * 16 < square * 15 or history % UNIT:
         return None
     return Chunk(row, first_token, query_len, history, square)
+
+
+def chunk_shapes(max_num_tokens: int, max_model_len: int) -> list[tuple[int, int]]:
+    """(square, history) of the chunks that long prompts are cut into, largest steps first."""
+    budget = max_num_tokens // UNIT * UNIT
+    return [
+        (square, history)
+        for square in range(budget, MIN_QUERY_LEN, -UNIT)
+        for history in range(0, max_model_len - square + 1, budget)
+    ]
 
 
 def cudnn_attention(
@@ -164,6 +174,22 @@ def gather_pages(
     return out
 
 
+def _near_and_far(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    history: int,
+    scale: float,
+    attention: Attention,
+) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """The two parts of a chunk; without history the second is the first again."""
+    queries = q.transpose(0, 1).unsqueeze(0)
+    near = attention(queries, keys[:, :, history:], values[:, :, history:], True, scale)
+    if not history:
+        return near, near
+    return near, attention(queries, keys[:, :, :history], values[:, :, :history], False, scale)
+
+
 def chunk_attention(
     q: torch.Tensor,
     kv: torch.Tensor,
@@ -184,31 +210,18 @@ def chunk_attention(
     """
     _, num_heads, head_size = q.shape
     tokens = slice(chunk.first_token, chunk.first_token + chunk.query_len)
-    own = q[tokens]
-    padded = own
+    # Contiguous always, for strides are a part of the shapes that are warm.
+    padded = q[tokens].contiguous()
     if chunk.square != chunk.query_len:
         padded = q.new_zeros((chunk.square, num_heads, head_size))
-        padded[: chunk.query_len] = own
+        padded[: chunk.query_len] = q[tokens]
     seq_len = chunk.history + chunk.query_len
     keys, values = gather_pages(
         kv, slots, block_table, chunk.row, seq_len, chunk.history + chunk.square
     ).unsqueeze(1)
-    near, near_sums = attention(
-        padded.transpose(0, 1).unsqueeze(0),
-        keys[:, :, chunk.history :],
-        values[:, :, chunk.history :],
-        True,
-        scale,
+    (near, near_sums), (far, far_sums) = _near_and_far(
+        padded, keys, values, chunk.history, scale, attention
     )
-    far, far_sums = near, near_sums
-    if chunk.history:
-        far, far_sums = attention(
-            padded.transpose(0, 1).unsqueeze(0),
-            keys[:, :, : chunk.history],
-            values[:, :, : chunk.history],
-            False,
-            scale,
-        )
     _merge_kernel[(triton.cdiv(chunk.query_len, _MERGE_TOKENS), num_heads)](
         near,
         near_sums,
@@ -229,3 +242,22 @@ def chunk_attention(
         HAS_FAR=chunk.history > 0,
         num_warps=4,
     )
+
+
+def warm_up(
+    square: int,
+    history: int,
+    heads: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: Attention = cudnn_attention,
+) -> None:
+    """Let the library build its plans for chunks of a shape, in the thread that will use them.
+
+    heads: query heads, KV heads and the head size.
+    """
+    num_heads, num_kv_heads, head_size = heads
+    q = torch.zeros((square, num_heads, head_size), dtype=dtype, device=device)
+    shape = (2, num_kv_heads, history + square, head_size)
+    keys, values = torch.zeros(shape, dtype=dtype, device=device).unsqueeze(1)
+    _near_and_far(q, keys, values, history, 1.0, attention)

@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 
 from octavo.kernels.launch import num_multiprocessors
-from octavo.kernels.paged_decode import LOG2E
-from octavo.kernels.softmax import add_sinks, attend_tile
+from octavo.kernels.softmax import LOG2E, add_sinks, attend_tile
 from octavo.utils.misc import next_power_of_2
 
 _MAP_CHUNK = 1024  # rows, or tasks, that a map program looks at together

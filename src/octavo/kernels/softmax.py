@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
+
+LOG2E = math.log2(math.e)  # scores are kept in base-2 units, for exp2 is one instruction
 
 
 @triton.jit

@@ -8,7 +8,10 @@ from octavo.platforms.interface import Platform
 from octavo.types.runner_output import ModelRunnerOutput
 from octavo.worker.step import StepPlan, StepResult
 
-_NAN_ERROR = "the model's output for this request is not a number (NaN or infinite logits)"
+_NAN_ERROR = (
+    "the model's output for this request is not a number (NaN or infinite logits), or no token is "
+    "left that may be chosen"
+)
 
 
 class AsyncOutput:

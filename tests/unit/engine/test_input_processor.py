@@ -168,6 +168,40 @@ def test_fields_set_after_construction_are_checked_too():
 
 
 @pytest.mark.parametrize(
+    ("params", "param"),
+    [
+        ({"allowed_token_ids": [9, EOS], "min_tokens": 1}, "allowed_token_ids"),
+        (
+            {"allowed_token_ids": [9, 5], "stop_token_ids": [5], "min_tokens": 1},
+            "allowed_token_ids",
+        ),
+        (
+            {"allowed_token_ids": tokenizer().encode("a", False), "bad_words": ["a"]},
+            "allowed_token_ids",
+        ),
+        ({"stop_token_ids": list(range(VOCAB_SIZE)), "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_parameters_that_leave_no_token(params, param):
+    with pytest.raises(RequestError, match="no token to choose") as caught:
+        admit(processor(), "a", SamplingParams(**params))
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"allowed_token_ids": [9, EOS]},
+        {"allowed_token_ids": [9, EOS, 5], "min_tokens": 1},
+        {"allowed_token_ids": [9, EOS], "min_tokens": 1, "ignore_eos": True},
+        {"stop_token_ids": list(range(VOCAB_SIZE))},
+    ],
+)
+def test_one_token_left_is_enough(params):
+    admit(processor(), "a", SamplingParams(**params))
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("n", 1.5),

@@ -111,7 +111,9 @@ def near(planned, allocated):
 
 def storage_bytes(tensors):
     """Bytes of the distinct allocations behind some tensors."""
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+    return sum(
+        {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values()
+    )
 
 
 FAMILIES = ["llama", "llama-tied", "llama-biases", "qwen2", "qwen2-window", "qwen3"]

@@ -109,8 +109,8 @@ def alone(llm):
 
 # What fails -> (its request, tokens it produces first, what its error says).
 FAILURES = {
-    "NaN in the prompt": ((prompt(30, 4) + [POISON], params()), 0, "not a number"),
-    "NaN at the start, long": (([POISON] + prompt(90, 4), params(7)), 0, "not a number"),
+    "NaN in the prompt": (([*prompt(30, 4), POISON], params()), 0, "not a number"),
+    "NaN at the start, long": (([POISON, *prompt(90, 4)], params(7)), 0, "not a number"),
     "NaN after the first token": (
         (prompt(20, 5), params(allowed_token_ids=[POISON])),
         1,

@@ -10,15 +10,22 @@ import torch
 from numpy.typing import NDArray
 
 from octavo.attention.interface import AttentionParams, AttentionSetup, CommonAttentionMetadata
-from octavo.kernels.chunk_attention import MIN_QUERY_LEN, Chunk, chunk_attention, chunk_of
-from octavo.kernels.paged_decode import (
+from octavo.kernels.chunk_attention import (
+    MIN_QUERY_LEN,
+    Chunk,
+    chunk_attention,
+    chunk_of,
+    chunk_shapes,
+    warm_up,
+)
+from octavo.kernels.decode_map import (
     DecodeMap,
     build_decode_map,
     decode_config,
     free_query_len,
     max_query_len,
-    paged_decode,
 )
+from octavo.kernels.paged_decode import paged_decode
 from octavo.kernels.paged_prefill import (
     PrefillMap,
     build_prefill_map,
@@ -62,6 +69,8 @@ class TritonAttention:
 
     def __init__(self, setup: AttentionSetup) -> None:
         params = setup.params
+        self._setup = setup
+        self._warm_shapes: set[tuple[int, int]] = set()
         self._num_heads = params.num_heads
         self._num_kv_heads = params.num_kv_heads
         self._head_size = params.head_size
@@ -80,6 +89,20 @@ class TritonAttention:
             and setup.capability is not None
             and setup.capability >= (9, 0)
         )
+
+    def warm_up_chunks(self) -> None:
+        """Make cuDNN ready for the chunks of long prompts, which Triton computes until then.
+
+        To be called in the thread that runs the steps. Takes 40 to 200 ms for each of a handful of
+        shapes, and memory for one chunk's queries and keys.
+        """
+        if not self._library:
+            return
+        setup = self._setup
+        heads = (self._num_heads, self._num_kv_heads, self._head_size)
+        for square, history in chunk_shapes(setup.max_num_tokens, setup.max_model_len):
+            warm_up(square, history, heads, setup.dtype, setup.device)
+            self._warm_shapes.add((square, history))
 
     @classmethod
     def unsupported(cls, setup: AttentionSetup) -> list[str]:
@@ -161,7 +184,7 @@ class TritonAttention:
         return out.flatten(1)
 
     def _chunks(self, batch: CommonAttentionMetadata, query_lens: IntArray) -> list[Chunk]:
-        """The rows that cuDNN computes: all the long ones or none."""
+        """The rows that cuDNN computes: all the long ones, if their shapes are warm, or none."""
         # A capture is replayed with other lengths, which chunks take from the host.
         if not self._library or torch.cuda.is_current_stream_capturing():
             return []
@@ -169,7 +192,7 @@ class TritonAttention:
         for row in np.flatnonzero(query_lens >= MIN_QUERY_LEN).tolist():
             first, last = batch.query_start_loc_cpu[row : row + 2].tolist()
             chunk = chunk_of(row, first, last - first, int(batch.seq_lens_cpu[row]))
-            if chunk is None:
+            if chunk is None or (chunk.square, chunk.history) not in self._warm_shapes:
                 return []
             found.append(chunk)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import uuid
 
@@ -16,6 +17,9 @@ from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError,
 from octavo.entrypoints.openai.schema.common import RequestBody
 from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event
 from octavo.types.errors import RequestError
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
 
 _SCOPE_KEY = "octavo.request_id"
 _PLAIN_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -82,6 +86,7 @@ class Exchange:
         self._writer = EventWriter(self._send)
         self._task: asyncio.Task[None] | None = None
         self._stop_reason: Exception | None = None
+        self._started = False
         self._finished = False
         self._id = request_id(scope)
 
@@ -145,14 +150,16 @@ class Exchange:
         if isinstance(error, ClientGoneError):
             return
         failure = describe(error, self._id)
+        with contextlib.suppress(ClientGoneError):
+            await self._send_failure(failure)
+
+    async def _send_failure(self, failure: Failure) -> None:
         if self._writer.started:
             if not self._writer.ended:
                 await self._writer.end(error_event(failure) + DONE)
-            return
-        await self._send_failure(failure)
-
-    async def _send_failure(self, failure: Failure) -> None:
-        await self._send_whole(failure.status, b"application/json", failure.body, failure.headers)
+        elif not self._started:
+            headers = failure.headers
+            await self._send_whole(failure.status, b"application/json", failure.body, headers)
 
     async def _send_whole(
         self,
@@ -170,9 +177,16 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _send(self, message: Message) -> None:
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
+        if message["type"] == "http.response.start":
+            self._started = True
+        elif not message.get("more_body", False):
             self._finished = True
-        await self._raw_send(message)
+        try:
+            await self._raw_send(message)
+        # A connection that closes in this very turn of the loop; uvloop raises RuntimeError.
+        except (OSError, RuntimeError) as error:
+            logger.debug("request %s: its answer could not be sent: %s", self._id, error)
+            raise ClientGoneError from error
 
     async def _watch(self) -> None:
         """Wait for the client to leave; the body has been read, so nothing else can come."""

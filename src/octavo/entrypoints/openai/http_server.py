@@ -16,6 +16,7 @@ from octavo.entrypoints.openai.app import build_app
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.errors import ServerStoppingError
 from octavo.entrypoints.openai.exchange import Exchanges
+from octavo.entrypoints.openai.http_protocol import HTTPProtocol
 from octavo.entrypoints.openai.sockets import base_url
 from octavo.utils.logging import get_logger
 
@@ -77,7 +78,7 @@ def _uvicorn_config(app: ASGIApp, args: ServerArgs) -> uvicorn.Config:
     uvicorn_log.handlers = list(logging.getLogger("octavo").handlers)
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=HTTPProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,0 +1,107 @@
+"""HTTPProtocol: uvicorn's HTTP/1.1 connection with bounds on what a client may hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_OVERHEAD = 64 << 10  # bytes of a request that are not its body, beside as many as the body has
+
+
+class HTTPProtocol(HttpToolsProtocol):
+    """One connection. In three things it is stricter than what it extends.
+
+    - A request that comes while another one is answered is dropped, and the connection closes
+      after the answer: a client may pipeline, and must then send again (RFC 9112, 9.3.2). Queued
+      requests would stop the reading, and with it the notice that the client has left.
+    - Headers, chunk frames and trailers are bounded.
+    - A request that stands still before it is complete ends the connection.
+    """
+
+    stand_still = 60.0  # seconds
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self._ahead_of_turn = False
+        self._in_head = False
+        self._body_bytes = 0
+        self._other_bytes = 0
+        self._last_data = self.loop.time()
+        self._clock = self.loop.call_later(self.stand_still, self._check_progress)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._clock.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._is_answering():
+            self.cycle.keep_alive = False
+            return
+        self._last_data = self.loop.time()
+        body_before = self._body_bytes
+        super().data_received(data)
+        self._other_bytes += len(data) - (self._body_bytes - body_before)
+        if self._other_bytes > MAX_OVERHEAD + self._body_bytes:
+            self._refuse("The request's head is too large.")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._ahead_of_turn = self._is_answering()
+        if self._ahead_of_turn:
+            self.cycle.keep_alive = False
+            return
+        self._in_head = True
+        self._body_bytes = self._other_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address."""
+        if not self._ahead_of_turn:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which nobody reads."""
+        if self._in_head and not self._ahead_of_turn:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        if not self._ahead_of_turn:
+            self._in_head = False
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if not self._ahead_of_turn:
+            self._body_bytes += len(body)
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if not self._ahead_of_turn:
+            super().on_message_complete()
+
+    def _is_answering(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and not (cycle.response_complete or cycle.more_body)
+
+    def _check_progress(self) -> None:
+        waiting = self._is_answering() or self.timeout_keep_alive_task is not None
+        still_for = 0.0 if waiting else self.loop.time() - self._last_data
+        if still_for >= self.stand_still:
+            self._refuse("The request did not arrive in time.")
+        else:
+            pause = self.stand_still - still_for
+            self._clock = self.loop.call_later(pause, self._check_progress)
+
+    def _refuse(self, message: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self.send_400_response(message)
+        else:
+            self.transport.close()

@@ -186,7 +186,7 @@ def test_long_rows_go_to_cudnn():
     setup = dataclasses.replace(setup, capability=(9, 0), max_num_tokens=9000, max_model_len=9000)
     backend = cases.TritonAttention(setup)
     assert not backend.build_metadata(step.batch).chunks
-    backend.warm_up_chunks()
+    backend.warm_up()
     metadata = backend.build_metadata(step.batch)
     assert [chunk.row for chunk in metadata.chunks] == [1]
     expected = cases.paged_attention(

@@ -86,6 +86,10 @@ class AttentionBackend(Protocol[M]):
         """Why this backend can't serve `setup`, one reason each; empty when it can."""
         ...
 
+    def warm_up(self) -> None:
+        """Prepare what steps must not wait for; called once, in the thread that runs the steps."""
+        ...
+
     def build_metadata(self, batch: CommonAttentionMetadata) -> M:
         """Prepare a step. Must not wait for the device; may reuse buffers of the last step."""
         ...

@@ -29,6 +29,11 @@ class AttentionGroups:
         self._caches = caches
         self._tables = block_tables.tables
 
+    def warm_up(self) -> None:
+        """Prepare what steps must not wait for."""
+        for backend in self._backends:
+            backend.warm_up()
+
     def context(self, batch: InputBatch) -> AttentionContext:
         """What the attention layers read in this step."""
         plan = batch.plan

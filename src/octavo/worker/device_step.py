@@ -31,6 +31,10 @@ class DeviceStep:
         self._model = model
         self._hooks = hooks
 
+    def warm_up(self) -> None:
+        """Prepare what steps must not wait for; in the thread that runs them."""
+        self._attention.warm_up()
+
     def forward(self, plan: StepPlan, shape: StepShape) -> tuple[InputBatch, torch.Tensor]:
         """The step's tensors, padded to `shape`, and hidden states [T, H]."""
         batch = self.inputs.tensors(plan, shape)

@@ -39,9 +39,9 @@ class GPUModelRunner:
         return AsyncOutput(plan, self._graphs.run(plan), self._platform)
 
     @torch.inference_mode()
-    def capture(self) -> None:
-        """Prepare graphs, once the cache is there and the kernels are warm."""
-        self._graphs.capture()
+    def prepare(self) -> None:
+        """Warm up and capture graphs; once, in the thread that runs the steps."""
+        self._graphs.prepare()
 
     def release(self, slots: Sequence[int]) -> None:
         """Forget the requests of slots whose steps were only made up."""

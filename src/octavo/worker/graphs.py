@@ -32,8 +32,9 @@ class EagerRunner:
         self._step.inputs.upload(plan, plan.shape)
         return self._step.finish(*self._step.forward(plan, plan.shape))
 
-    def capture(self) -> None:
-        """Nothing to prepare."""
+    def prepare(self) -> None:
+        """See GraphRunner."""
+        self._step.warm_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,9 @@ class CudaGraphRunner:
             return captured.result
         return self._step.finish(_real_samples(captured.batch, plan), captured.hidden)
 
-    def capture(self) -> None:
-        """Capture the sizes wanted at start, largest first so that the pool fits all."""
+    def prepare(self) -> None:
+        """Warm up, then capture the sizes wanted at start: the largest first, for the pool."""
+        self._step.warm_up()
         began = time.monotonic()
         for rows in sorted(self._sizes.at_start, reverse=True):
             self._capture(StepShape(rows, rows, rows), merged=True)

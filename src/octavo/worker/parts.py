@@ -48,8 +48,8 @@ class Runner(Protocol):
         """Queue one step and return at once."""
         ...
 
-    def capture(self) -> None:
-        """Prepare graphs, once the cache is there and the kernels are warm."""
+    def prepare(self) -> None:
+        """Warm up and capture graphs; once, in the thread that runs the steps."""
         ...
 
     def release(self, slots: Sequence[int]) -> None:
@@ -76,6 +76,6 @@ class GraphRunner(Protocol):
         """Queue the step whose slots are up to date."""
         ...
 
-    def capture(self) -> None:
-        """Prepare what can be prepared before the first request."""
+    def prepare(self) -> None:
+        """Do what can be done before the first request, in the thread that runs the steps."""
         ...

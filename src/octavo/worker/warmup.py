@@ -30,6 +30,7 @@ def free_after_largest_step(runner: Runner, config: OctavoConfig, platform: Plat
         max(cdiv(num_tokens, config.model.max_model_len), config.scheduler.max_num_seqs // 4),
         num_tokens,
     )
+    runner.prepare()
     run_dummy(runner, num_tokens, num_rows)
     platform.synchronize()
     free, total = platform.memory()

@@ -53,7 +53,7 @@ class Worker:
         with self._phases("warm up"):
             warm_up(self._runner, self._config)
         with self._phases("capture graphs"):
-            self._runner.capture()
+            self._runner.prepare()
         logger.info("worker start-up: %s", self._phases.summary())
 
     def execute_model(self, work: SchedulerOutput) -> AsyncOutput:

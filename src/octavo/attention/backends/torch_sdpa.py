@@ -92,6 +92,9 @@ class TorchSDPA:
             reasons.append("it has no attention sinks")
         return reasons
 
+    def warm_up(self) -> None:
+        """Nothing to prepare."""
+
     def build_metadata(self, batch: CommonAttentionMetadata) -> SDPAMetadata:
         """Bring the rows to the host, where they are already when the device is the CPU."""
         count = batch.num_rows

@@ -90,11 +90,11 @@ class TritonAttention:
             and setup.capability >= (9, 0)
         )
 
-    def warm_up_chunks(self) -> None:
+    def warm_up(self) -> None:
         """Make cuDNN ready for the chunks of long prompts, which Triton computes until then.
 
-        To be called in the thread that runs the steps. Takes 40 to 200 ms for each of a handful of
-        shapes, and memory for one chunk's queries and keys.
+        Takes 40 to 200 ms for each of a handful of shapes, and memory for one chunk's queries and
+        keys.
         """
         if not self._library:
             return

@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SETUP := python3 tools/setup.py --venv $(VENV)
 
-.PHONY: serve test test-full test-gpu check lint types docs bench clean
+.PHONY: serve test test-full test-gpu check docs size clean
 
 serve:  ## Set up and serve the small real model, with a chat page at http://localhost:8000/
 	$(SETUP) --with demo

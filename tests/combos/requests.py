@@ -35,8 +35,12 @@ def seeded(seed: int, max_tokens: int = 20, **options) -> SamplingParams:
 
 
 def ids(length: int, start: int = 0) -> list[int]:
-    """A prompt of `length` tokens without special ones, like no other `start`'s."""
-    return [5 + (start * 101 + 37 * i + i * i) % 256 for i in range(length)]
+    """A prompt of `length` tokens without special ones, like no other `start`'s.
+
+    The last is a whole character, so that the text that follows depends on the outputs alone.
+    """
+    tokens = [5 + (start * 101 + 37 * i + i * i) % 256 for i in range(length - 1)]
+    return [*tokens, 5 + (start * 7 + length) % 90]
 
 
 def workload(plain) -> list[Work]:

@@ -1,5 +1,6 @@
 """Clients that leave, read slowly or send too much, over real sockets with the engine faked."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from octavo.entrypoints.openai.http_protocol import HTTPProtocol
 from support.fake_async_llm import SCRIPT, FakeAsyncLLM
 from support.http_server import wait_until
 from support.tiny import fake_config
@@ -125,6 +127,119 @@ def test_a_body_in_chunks(server):
 
     reply = httpx.post(f"{server.url}/v1/completions", content=parts())
     assert reply.json()["choices"][0]["text"] == "The"
+
+
+def head(*lines):
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+def request(**fields):
+    data = json.dumps({"prompt": "a", "max_tokens": 3, **fields}).encode()
+    return head("POST /v1/completions HTTP/1.1", "Host: x", f"Content-Length: {len(data)}") + data
+
+
+def read_to_end(sock):
+    received = b""
+    while piece := sock.recv(65536):
+        received += piece
+    return received
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_request_sent_before_its_turn_is_not_answered(server, together):
+    """The connection closes, so that the client knows that it has to send it again."""
+    sock = connect(server)
+    first = request(max_tokens=30, vllm_xargs={"sleep": 0.01})
+    second = request(max_tokens=1)
+    if together:
+        sock.sendall(first + second * 3)
+    else:
+        sock.sendall(first)
+        wait_until(lambda: server.engine.num_running, "the first one runs")
+        sock.sendall(second)
+    received = read_to_end(sock)
+    assert received.count(b"HTTP/1.1 200") == 1
+    assert b'"completion_tokens":30' in received
+
+
+def test_a_client_that_leaves_is_noticed_although_it_sent_more(server):
+    sock = connect(server)
+    sock.sendall(request(**endless(vllm_xargs={"sleep": 0.2})) + request())
+    wait_until(lambda: server.engine.num_running, "the request runs")
+    sock.close()
+    wait_until(lambda: server.engine.num_running == 0, "the request has ended")
+
+
+ENDLESS_CHUNKED = head("POST /v1/completions HTTP/1.1", "Host: x", "Transfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"GET /health HTTP/1.1\r\nX: ", b"x" * 1024),
+        (b"GET /health HTTP/1.1\r\n", b"X: y\r\n" * 128),
+        (b"GET /", b"x" * 1024),
+        (ENDLESS_CHUNKED, b"1;" + b"x" * 1021 + b"\r\na\r\n"),
+        (ENDLESS_CHUNKED + b"0\r\n", b"X: y\r\n" * 128),
+    ],
+    ids=["header", "headers", "address", "frames", "trailers"],
+)
+def test_a_head_without_end_is_cut_off(server, begin, more):
+    sock = connect(server)
+    sock.sendall(begin)
+    # What is still on its way when the server closes may reset the connection.
+    with contextlib.suppress(ConnectionError):
+        for _ in range(1 << 15):
+            sock.sendall(more)
+        raise AssertionError("it took 32 MiB, far more than buffers on the way hold")
+    sock.close()
+
+
+def test_a_large_body_is_no_large_head(server):
+    prompt = "a" * 200_000
+    reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": prompt})
+    assert "characters" in reply.json()["error"]["message"]
+    parts = (bytes([byte]) for byte in json.dumps({"prompt": "a" * 3000}).encode())
+    reply = httpx.post(f"{server.url}/v1/completions", content=parts)
+    assert reply.json()["error"]["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"GET /hea", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_a_request_that_stands_still_ends_its_connection(server, monkeypatch, begin):
+    monkeypatch.setattr(HTTPProtocol, "stand_still", 0.1)
+    sock = connect(server)
+    sock.sendall(begin)
+    received = read_to_end(sock)
+    assert received.startswith(b"HTTP/1.1 400") if begin else received == b""
+
+
+def test_an_answer_may_take_longer_than_a_request(server, monkeypatch):
+    monkeypatch.setattr(HTTPProtocol, "stand_still", 0.1)
+    sock = connect(server)
+    send(sock, "/v1/completions", endless(max_tokens=8, stream=True))
+    text = "".join(read_slowly(sock, 0))
+    assert text == SCRIPT[:8]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_offer_of_another_protocol_is_passed_over(server, together, chunked):
+    data = json.dumps({"prompt": "a", "max_tokens": 3}).encode()
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(data)}"
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    begin = head("POST /v1/completions HTTP/1.1", "Host: x", *offer, framing)
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data) if chunked else data
+    sock = connect(server)
+    for part in [begin + body] if together else [begin, body[:5], body[5:]]:
+        sock.sendall(part)
+        time.sleep(0.05)
+    sock.sendall(head("GET /version HTTP/1.1", "Host: x", "Connection: close"))
+    received = read_to_end(sock)
+    assert received.count(b"HTTP/1.1 200") == 2
+    assert b'"text":"The"' in received
+    assert b'"version"' in received
 
 
 def test_head_requests(server):

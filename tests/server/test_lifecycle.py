@@ -6,6 +6,7 @@ import threading
 import httpx
 import pytest
 
+from octavo.config.engine_args import EngineArgs
 from octavo.config.server import ServerArgs
 from octavo.entrypoints.openai.serve import run_server
 from octavo.entrypoints.openai.sockets import listening_socket
@@ -83,6 +84,12 @@ def test_tls_files_are_tried_first(tmp_path):
         run_server(None, ServerArgs(ssl_certfile=missing, port=0))
     with pytest.raises(ConfigError, match="ssl_certfile"):
         run_server(None, ServerArgs(ssl_keyfile=missing, port=0))
+
+
+def test_a_missing_chat_template_is_told_before_the_model_is_looked_for():
+    options = EngineArgs(model="/no/such/model", chat_template="no/such/template.jinja")
+    with pytest.raises(ConfigError, match=r"no/such/template\.jinja"):
+        run_server(options, ServerArgs(port=0))
 
 
 def test_template_variables_that_requests_set_are_refused_first():

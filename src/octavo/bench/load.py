@@ -11,6 +11,7 @@ import gc
 import math
 import multiprocessing
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,7 @@ def _client_main(
     pipe: Connection, target: Target, requests: list[Timed], max_concurrency: int | None
 ) -> None:
     """A client process: say that it is ready, wait for the start time, send, report."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     pipe.send(0)
     start = pipe.recv()
     gc.disable()  # a collection would show as a latency

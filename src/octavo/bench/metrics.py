@@ -95,7 +95,7 @@ def parse_goodput(limits: Sequence[str]) -> dict[str, float]:
     parsed = {}
     for limit in limits:
         name, _, value = limit.partition(":")
-        if name not in ("ttft", "tpot", "e2el"):
+        if not value or name not in ("ttft", "tpot", "e2el"):
             raise ConfigError(f"goodput={limit!r}: write ttft:MS, tpot:MS or e2el:MS")
         parsed[name] = _number("goodput", value)
     return parsed

@@ -176,7 +176,7 @@ def _print(
         found = {n.removesuffix(suffix): v for n, v in figures.items() if n.endswith(suffix)}
         if found:
             line = "  ".join(f"{kind} {value:.2f}" for kind, value in found.items())
-            print(f"  {words + ', ms':<36} {line}")
+            print(f"  {words + ', ms':<42} {line}")
     errors = list(dict.fromkeys(result.error for result in results if result.error is not None))
     for error in errors[:_MAX_ERRORS]:
         print(f"  failed: {error}")

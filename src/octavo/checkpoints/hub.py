@@ -96,8 +96,10 @@ def _explain(model: str, repository: str, revision: str | None, error: Exception
             "or set HF_TOKEN if it is private"
         )
     if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        # The client's own advice follows its first line, and repeats ours.
+        cause = (str(error).splitlines() or [type(error).__name__])[0]
         return (
             f"{repository}{at} is not in the local cache and the hub can't be reached; check the "
-            f"network and HF_HUB_OFFLINE, or give a local folder or .gguf file ({error})"
+            f"network and HF_HUB_OFFLINE, or give a local folder or .gguf file ({cause})"
         )
     return f"can't fetch {repository}{at} from the hub: {error}"

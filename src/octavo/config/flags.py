@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from octavo.config.absent import why_absent
 from octavo.config.convert import nearest
 from octavo.config.flatten import section_key
 from octavo.config.hf import merge
@@ -72,6 +73,9 @@ class FlagParser(argparse.ArgumentParser):
 
     def _refuse_flag(self, word: str) -> NoReturn:
         flag = word.partition("=")[0]
+        reason = why_absent(flag)
+        if reason is not None:
+            raise ConfigError(reason)
         guess = nearest(flag, self.flags()) or f"; {self.prog} --help lists the flags"
         raise ConfigError(f"unknown flag {flag}{guess}")
 

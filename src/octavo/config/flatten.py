@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.config.absent import why_absent
 from octavo.config.convert import nearest
 from octavo.config.options import Option
 from octavo.types.errors import ConfigError
@@ -38,7 +39,8 @@ def flatten(values: Mapping[str, Any], options: Mapping[str, Option]) -> dict[st
         elif name in sections:
             _flatten_section(flat, sections[name], value, options)
         else:
-            raise ConfigError(f"unknown option {key!r}{nearest(name, [*options, *sections])}")
+            guess = nearest(name, [*options, *sections])
+            raise ConfigError(why_absent(key) or f"unknown option {key!r}{guess}")
     return flat
 
 
@@ -53,7 +55,8 @@ def _flatten_section(
         name = str(inner).replace("-", "_")
         name = _NESTED_NAMES.get((section, name), name)
         if name not in known:
-            raise ConfigError(f"unknown option {inner!r} in {key}{nearest(name, known)}")
+            guess = nearest(name, known)
+            raise ConfigError(why_absent(name) or f"unknown option {inner!r} in {key}{guess}")
         _put(flat, name, value)
 
 

@@ -200,11 +200,16 @@ def _spawn(config: OctavoConfig, directory: str) -> subprocess.Popen[bytes]:
     # -P keeps the working directory off the child's path; PYTHONPATH gives it exactly ours, so
     # that plug-ins named "module:Class" are found in the core as they are here.
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "octavo.engine.core_proc"],
-        stdin=subprocess.PIPE,
-        env=envs.child_environment({"PYTHONPATH": path}),
-    )
+    # The child inherits this mask: Ctrl-C reaches it too, and it ends when we say so.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "octavo.engine.core_proc"],
+            stdin=subprocess.PIPE,
+            env=envs.child_environment({"PYTHONPATH": path}),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     start = msgspec.msgpack.encode(
         StartMessage(
             config=config,

@@ -262,11 +262,18 @@ def load_chat_template(setting: str | None, tokenizer: Tokenizer | None) -> Chat
         return None
     source: str | Mapping[str, str] = tokenizer.chat_templates
     if setting is not None:
-        source = setting if "{" in setting else _read_template(Path(setting))
+        source = template_source(setting)
     return ChatTemplate(source, tokenizer) if source else None
 
 
-def _read_template(path: Path) -> str:
+def template_source(setting: str) -> str:
+    """The text of a template that is given as a file or as itself.
+
+    Raises ConfigError for a file that can't be read.
+    """
+    if "{" in setting:
+        return setting
+    path = Path(setting)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -153,6 +153,12 @@ class LLM:
             params = self.get_default_sampling_params()
         if isinstance(params, SamplingParams):
             return [_final_only(params)] * len(prompts)
+        if isinstance(params, str | Mapping) or not isinstance(params, Sequence):
+            raise RequestError(
+                f"sampling_params is {type(params).__name__}; give SamplingParams(...), or a list "
+                "with one for each prompt",
+                "sampling_params",
+            )
         if len(params) != len(prompts):
             raise RequestError(
                 f"sampling_params has {len(params)} entries for {len(prompts)} prompts",
@@ -181,6 +187,12 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """A list of prompts; a list of integers is one prompt."""
     if isinstance(prompts, str | Mapping):
         return [prompts]
+    if isinstance(prompts, bytes | bytearray) or not isinstance(prompts, Iterable):
+        raise RequestError(
+            f"prompts is {type(prompts).__name__}; give a string, a list of token ids, a dict, or "
+            "a list of these",
+            "prompts",
+        )
     values = list(prompts)
     if values and isinstance(values[0], int):
         return [cast(Sequence[int], values)]
@@ -188,4 +200,9 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:
+    if not isinstance(params, SamplingParams):
+        raise RequestError(
+            f"sampling_params holds {type(params).__name__}; give SamplingParams(...)",
+            "sampling_params",
+        )
     return msgspec.structs.replace(params, output_kind=RequestOutputKind.FINAL_ONLY)

@@ -190,6 +190,8 @@ def _check_range(
 
 
 def _check_strings(name: str, values: list[str], max_count: int, max_length: int) -> None:
+    if not isinstance(values, list | tuple):
+        raise RequestError(f"{name}={values!r} is no list of strings", name)
     if len(values) > max_count:
         raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
     for value in values:
@@ -204,6 +206,8 @@ def _check_strings(name: str, values: list[str], max_count: int, max_length: int
 def _check_ids(name: str, values: list[int] | None, max_count: int) -> None:
     if values is None:
         return
+    if not isinstance(values, list | tuple | set | frozenset):
+        raise RequestError(f"{name}={values!r} is no list of token ids", name)
     if len(values) > max_count:
         raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
     for value in values:

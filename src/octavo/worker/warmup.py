@@ -20,9 +20,10 @@ def run_dummy(runner: Runner, num_tokens: int, num_rows: int) -> None:
 
 
 def free_after_largest_step(runner: Runner, config: OctavoConfig, platform: Platform) -> int:
-    """Bytes of the memory limit that are free once the largest step has run.
+    """Bytes that are left for the cache once the largest step has run.
 
     The allocator keeps what the step needed, so what the device says is free is free at the peak.
+    gpu_memory_utilization limits what this process takes; what others take can only lower it.
     """
     num_tokens = config.scheduler.max_num_batched_tokens
     num_rows = min(
@@ -34,7 +35,8 @@ def free_after_largest_step(runner: Runner, config: OctavoConfig, platform: Plat
     run_dummy(runner, num_tokens, num_rows)
     platform.synchronize()
     free, total = platform.memory()
-    return free - round(total * (1 - config.cache.gpu_memory_utilization))
+    taken = config.device.free_memory - free
+    return min(round(total * config.cache.gpu_memory_utilization) - taken, free)
 
 
 def warm_up(runner: Runner, config: OctavoConfig) -> None:

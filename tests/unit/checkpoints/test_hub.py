@@ -105,8 +105,9 @@ def test_unreachable_hub_uses_the_cache(server, tmp_path):
     folder = fetch(server, tmp_path)
     server.endpoint = "http://127.0.0.1:9"
     assert fetch(server, tmp_path) == folder
-    with pytest.raises(CheckpointError, match="owner/ggufs is not in the local cache"):
+    with pytest.raises(CheckpointError, match="owner/ggufs is not in the local cache") as caught:
         fetch(server, tmp_path, "owner/ggufs:Q8_0")
+    assert "\n" not in str(caught.value)
 
 
 def find_in_a_process(environment):

@@ -61,6 +61,8 @@ def test_an_unknown_command_gets_a_guess(capsys):
 def test_version(word, capsys):
     assert main([word]) == 0
     assert f"octavo {octavo.__version__}" in capsys.readouterr().out
+    assert main([word, "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: octavo version")
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,9 @@ def test_the_model_is_a_positional():
         (["--cache-config.block_size=8", "--block-size", "4"], "given twice"),
         (["--hf-overrides.a=1", "--hf-overrides.a.b=2"], "no object"),
         (["-x"], "unknown flag -x"),
+        (["--quantization", "awq"], "--quantization is refused: weights run unquantized"),
+        (["--no-enable-lora"], "--no-enable-lora is refused: LoRA"),
+        (["--speculative-config.method", "ngram"], "--speculative-config is refused"),
     ],
 )
 def test_wrong_command_lines(words, part):
@@ -166,6 +169,8 @@ def test_precedence_is_flag_file_default(tmp_path):
     [
         ("max_modl_len: 1", "did you mean max_model_len?"),
         ("cache-config: {blok_size: 1}", "did you mean block_size?"),
+        ("enable-lora: true", "enable-lora is refused: LoRA"),
+        ("cache-config: {swap_space: 4}", "swap_space is refused"),
         ("- a", "`name: value` lines"),
         ("a: [", "not valid YAML"),
         ("1: 2", "`name: value` lines"),

@@ -1,12 +1,14 @@
 """Starting, watching and ending a core: nothing is left behind, every failure has a reason."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 
 import pytest
 
+from octavo.engine import launch
 from octavo.engine.core_client import MPClient
 from octavo.types.errors import ConfigError, EngineDeadError, EngineStartError
 from support.cores import request, running_client, tokens_of
@@ -59,6 +61,19 @@ def test_a_clean_end_in_the_middle_of_work(folder):
         client.shutdown()
         with pytest.raises(EngineDeadError, match="shut down"):
             client.get_output()
+
+
+def test_ctrl_c_passes_a_starting_core_by(folder):
+    # Sent as soon as the process is there, long before it has read its own handlers.
+    spawned = launch._spawn(fake_config(), str(folder))
+    try:
+        spawned.send_signal(signal.SIGINT)
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with pytest.raises(subprocess.TimeoutExpired):
+            spawned.wait(0.5)
+    finally:
+        spawned.kill()
+        spawned.wait()
 
 
 def test_a_core_that_does_not_listen_is_killed(monkeypatch):

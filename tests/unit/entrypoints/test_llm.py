@@ -111,6 +111,25 @@ def test_lists_must_match(llm, params, priority):
         llm.generate(["a", "b"], params, priority=priority, use_tqdm=False)
 
 
+@pytest.mark.parametrize("prompts", [5, None, b"abc"])
+def test_what_is_no_prompt_is_named(llm, prompts):
+    with pytest.raises(RequestError, match=f"prompts is {type(prompts).__name__}; give a string"):
+        llm.generate(prompts, greedy(), use_tqdm=False)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"temperature": 0}, "sampling_params is dict"),
+        (0.5, "sampling_params is float"),
+        ([{"temperature": 0}], "sampling_params holds dict"),
+    ],
+)
+def test_what_is_no_sampling_params_is_named(llm, params, words):
+    with pytest.raises(RequestError, match=words):
+        llm.generate(["a"], params, use_tqdm=False)
+
+
 def test_priority(llm):
     prompts = [[5 + i] for i in range(20)]
     outputs = llm.generate(prompts, greedy(), priority=[1] * 19 + [0], use_tqdm=False)

@@ -69,6 +69,8 @@ def test_top_p_allows_at_least_something():
         ("stop", "x" * 1025),
         ("stop", [""]),
         ("stop", [1]),
+        ("stop", 5),
+        ("stop_token_ids", 5),
         ("stop_token_ids", [1] * 1025),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [True]),

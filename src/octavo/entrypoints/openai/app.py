@@ -101,6 +101,13 @@ def _middleware(args: ServerArgs, pages: list[str]) -> list[Middleware]:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code in (404, 405):
+        allowed = (error.headers or {}).get("Allow")
+        remedy = f"; it takes {allowed}" if allowed else ""
+        asked = f"{request.method} {request.scope['path']:.128}"
+        error = HTTPException(
+            error.status_code, f"{asked} is not served here{remedy}", headers=error.headers
+        )
     failure = describe(error, request_id(request.scope))
     response = Response(failure.body, failure.status, media_type="application/json")
     response.raw_headers.extend(failure.headers)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_OVERHEAD = 64 << 10  # bytes of a request that are not its body, beside as many as the body has
 
 
 class HTTPProtocol(HttpToolsProtocol):
-    """One connection. In three things it is stricter than what it extends.
+    """One connection. In four things it differs from what it extends.
 
     - A request that comes while another one is answered is dropped, and the connection closes
       after the answer: a client may pipeline, and must then send again (RFC 9112, 9.3.2). Queued
       requests would stop the reading, and with it the notice that the client has left.
     - Headers, chunk frames and trailers are bounded.
     - A request that stands still before it is complete ends the connection.
+    - An offer to change to HTTP/2, which Java's client makes with every first request, is passed
+      over; the parser would take the body for the new protocol's.
     """
 
     stand_still = 60.0  # seconds
@@ -24,7 +27,8 @@ class HTTPProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._ahead_of_turn = False
+        self._ahead_of_turn = False  # whether what is parsed comes before its turn
+        self._repeating = False  # whether what is parsed is a head that is known already
         self._in_head = False
         self._body_bytes = 0
         self._other_bytes = 0
@@ -43,13 +47,16 @@ class HTTPProtocol(HttpToolsProtocol):
             return
         self._last_data = self.loop.time()
         body_before = self._body_bytes
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         self._other_bytes += len(data) - (self._body_bytes - body_before)
         if self._other_bytes > MAX_OVERHEAD + self._body_bytes:
             self._refuse("The request's head is too large.")
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._repeating:
+            return
         self._ahead_of_turn = self._is_answering()
         if self._ahead_of_turn:
             self.cycle.keep_alive = False
@@ -60,17 +67,17 @@ class HTTPProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the address."""
-        if not self._ahead_of_turn:
+        if self._is_news():
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which nobody reads."""
-        if self._in_head and not self._ahead_of_turn:
+        if self._in_head and self._is_news():
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
-        if not self._ahead_of_turn:
+        if self._is_news():
             self._in_head = False
             super().on_headers_complete()
 
@@ -81,9 +88,34 @@ class HTTPProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
-        if not self._ahead_of_turn:
+        """The request is complete, unless the parser waits for another protocol."""
+        if not (self._ahead_of_turn or self.parser.should_upgrade()):
             super().on_message_complete()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse("Invalid HTTP request received.")
+
+    def _decline(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1: a new parser gets what frames the body, then the rest."""
+        framing = [
+            b"%s: %s\r\n" % header
+            for header in self.headers
+            if header[0] in (b"content-length", b"transfer-encoding")
+        ]
+        self.parser = httptools.HttpRequestParser(self)
+        self._repeating = True
+        self._parse(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
+        self._repeating = False
+        if rest:
+            self._parse(rest)
+
+    def _is_news(self) -> bool:
+        return not (self._ahead_of_turn or self._repeating)
 
     def _is_answering(self) -> bool:
         cycle = self.cycle
@@ -92,16 +124,17 @@ class HTTPProtocol(HttpToolsProtocol):
     def _check_progress(self) -> None:
         waiting = self._is_answering() or self.timeout_keep_alive_task is not None
         still_for = 0.0 if waiting else self.loop.time() - self._last_data
-        if still_for >= self.stand_still:
-            self._refuse("The request did not arrive in time.")
-        else:
+        if still_for < self.stand_still:
             pause = self.stand_still - still_for
             self._clock = self.loop.call_later(pause, self._check_progress)
+        elif self._in_head or self.cycle is not None:
+            self._refuse("The request did not arrive in time.")
+        else:
+            self.transport.close()  # a connection that was never used
 
     def _refuse(self, message: str) -> None:
-        if self.transport.is_closing():
-            return
-        if self._in_head:
-            self.send_400_response(message)
-        else:
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.close()
+        elif not self.transport.is_closing():
+            self.send_400_response(message)

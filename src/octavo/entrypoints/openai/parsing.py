@@ -140,4 +140,5 @@ def _field_before(body: bytes, position: int) -> str | None:
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    """The text as the middle of a sentence; words like JSON stay as they are."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -14,7 +14,7 @@ from uvicorn.config import create_ssl_context
 from octavo.config.engine_args import EngineArgs
 from octavo.config.server import ServerArgs
 from octavo.engine.async_llm import AsyncLLM
-from octavo.entrypoints.chat_template import RESERVED_NAMES
+from octavo.entrypoints.chat_template import RESERVED_NAMES, template_source
 from octavo.entrypoints.openai.app import build_context
 from octavo.entrypoints.openai.http_server import HTTPServer
 from octavo.entrypoints.openai.sockets import listening_socket
@@ -31,6 +31,8 @@ def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
     _check_tls(server_args)
     _check_template_kwargs(server_args)
     with listening_socket(server_args) as bound:
+        if engine_args.chat_template is not None:
+            template_source(engine_args.chat_template)
         config = engine_args.create_engine_config(usage="server")
         engine = AsyncLLM(config, clamp_max_tokens=server_args.clamp_max_tokens)
         try:

@@ -20,6 +20,7 @@ async def test_an_unknown_path_is_404_in_the_apis_form(client):
         reply = await client.get(path)
         assert reply.status_code == 404
         assert reply.json()["error"]["code"] == 404
+        assert reply.json()["error"]["message"].endswith("is not served here")
 
 
 async def test_a_wrong_method_is_405_and_tells_the_right_one(client):
@@ -27,6 +28,8 @@ async def test_a_wrong_method_is_405_and_tells_the_right_one(client):
     assert reply.status_code == 405
     assert "POST" in reply.headers["allow"]
     assert reply.json()["error"]["code"] == 405
+    message = reply.json()["error"]["message"]
+    assert message == "GET /v1/completions is not served here; it takes POST"
 
 
 async def test_every_path_but_a_few_needs_the_key(make_client):

@@ -56,6 +56,7 @@ def test_a_wrong_value_is_told_with_its_field(fields, param):
     [
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
+        (b"{a", "not valid JSON: JSON is malformed"),
         (b'{"prompt": "a"} x', "not valid JSON"),
         (b'{"prompt": "\xff"}', "not valid JSON"),
         (b"[1]", "expected `object`, got `array`"),

@@ -1,0 +1,51 @@
+"""Options that users of other engines bring along and this version has not, with the reason."""
+
+from __future__ import annotations
+
+_ADAPTERS = "LoRA adapters are not there yet"
+_EXPERTS = "mixture-of-experts models are not there yet"
+_MEDIA = "models read text only in this version"
+_QUANTIZED = (
+    "weights run unquantized in this version (those of a GGUF file are unpacked when they are read)"
+)
+_SPECULATION = "speculative decoding is not there yet"
+_STRUCTURE = "structured output is not there yet"
+_TOOLS = "answers are not parsed for tool calls or reasoning in this version"
+_TRANSFER = "the KV cache stays on its device in this version"
+
+_REASONS = {
+    "chat_template_content_format": "message parts are written as the template wants them",
+    "cpu_offload_gb": "weights stay on their device in this version",
+    "enable_auto_tool_choice": _TOOLS,
+    "enable_eplb": _EXPERTS,
+    "enable_expert_parallel": _EXPERTS,
+    "enable_lora": _ADAPTERS,
+    "guided_decoding_backend": _STRUCTURE,
+    "kv_offloading_size": _TRANSFER,
+    "kv_transfer_config": _TRANSFER,
+    "limit_mm_per_prompt": _MEDIA,
+    "lora_modules": _ADAPTERS,
+    "max_cpu_loras": _ADAPTERS,
+    "max_lora_rank": _ADAPTERS,
+    "max_loras": _ADAPTERS,
+    "mm_processor_kwargs": _MEDIA,
+    "quantization": _QUANTIZED,
+    "reasoning_parser": _TOOLS,
+    "runner": "models generate text and do nothing else in this version",
+    "speculative_config": _SPECULATION,
+    "structured_outputs_config": _STRUCTURE,
+    "swap_space": "a preempted request is computed again, never swapped out",
+    "task": "models generate text and do nothing else in this version",
+    "tool_call_parser": _TOOLS,
+    "tool_parser_plugin": _TOOLS,
+}
+
+
+def why_absent(name: str) -> str | None:
+    """What to tell someone who gives the option `name` (dashes allowed); None if it means nothing.
+
+    A flag's leading dashes and the `no-` of its negative form are not looked at.
+    """
+    words = name.lstrip("-").replace("-", "_")
+    reason = _REASONS.get(words) or _REASONS.get(words.removeprefix("no_"))
+    return None if reason is None else f"{name} is refused: {reason}; leave it out"

@@ -37,9 +37,18 @@ def has_nvidia_gpu() -> bool:
     return listed.returncode == 0 and "GPU" in listed.stdout
 
 
+def has_pip(python: str) -> bool:
+    """Whether it runs: a set-up that was interrupted may leave a Python without it."""
+    if not Path(python).exists():
+        return False
+    probe = [python, "-m", "pip", "--version"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
 def has_torch(python: str) -> bool:
-    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    return subprocess.run([python, "-c", probe], check=False).returncode == 0
+    # The metadata comes last in a wheel: a half-copied torch has none.
+    probe = "import importlib.metadata; importlib.metadata.version('torch')"
+    return subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0
 
 
 def install_torch(python: str) -> None:
@@ -78,7 +87,8 @@ def main() -> None:
     missing = [extra for extra in ["base", *args.extras] if f"{mark}:{extra}" not in done]
     if not missing:
         return
-    if not Path(python).exists():
+    if not has_pip(python):
+        print(f"+ {sys.executable} -m venv {folder}", flush=True)
         venv.create(folder, with_pip=True)
         run(python, "-m", "pip", "install", "-q", "--upgrade", "pip")
     install_torch(python)
@@ -91,4 +101,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("setup was interrupted; the same command goes on where it stopped")

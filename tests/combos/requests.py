@@ -46,6 +46,9 @@ def ids(length: int, start: int = 0) -> list[int]:
 def workload(plain) -> list[Work]:
     """Every kind of request. Stop and bad words are taken from what `plain` says unhindered."""
     found = [
+        # They grow side by side: where blocks are few, some are put back.
+        *(Work(f"long output {i}", ids(3 + i, 60 + i), greedy(44)) for i in range(3)),
+        *(Work(f"long output {i}, drawn", ids(3 + i, 60 + i), seeded(i, 44)) for i in range(4)),
         *(Work(f"greedy {n}", ids(n, n), greedy(40 - n // 4)) for n in (1, 15, 16, 17, 32, 47, 90)),
         *_shared_prefixes(),
         *_sampled(),
@@ -87,10 +90,11 @@ def _sampled() -> list[Work]:
 
 
 def _penalized() -> list[Work]:
+    few = {"allowed_token_ids": list(range(40, 70))}  # so that tokens come again
     return [
         Work("repetition", FOX, greedy(repetition_penalty=1.6)),
-        Work("frequency", ids(30, 6), greedy(30, frequency_penalty=1.5)),
-        Work("presence", ids(31, 6), greedy(30, presence_penalty=1.8)),
+        Work("frequency", ids(30, 6), greedy(30, frequency_penalty=1.5, **few)),
+        Work("presence", ids(31, 6), greedy(30, presence_penalty=1.8, **few)),
         Work(
             "all penalties, drawn",
             COUNT,
@@ -123,7 +127,7 @@ def _limited(plain) -> list[Work]:
         ),
         Work("stop token barred", COUNT, greedy(24, stop_token_ids=[tokens[6]], min_tokens=12)),
         Work("bad word", bad, greedy(24, bad_words=[word])),
-        Work("bad words, drawn", bad, seeded(18, 24, bad_words=[word, "e", "the"])),
+        Work("bad words, drawn", bad, seeded(18, 24, bad_words=[word, "the", *"aeiou$%&"])),
         Work("end after five", FOX, greedy(24, logit_bias={1: 100.0}, min_tokens=5)),
         Work("end ignored", FOX, greedy(12, logit_bias={1: 100.0}, ignore_eos=True)),
         Work(
@@ -139,7 +143,7 @@ def _limited(plain) -> list[Work]:
         ),
         Work("bias", COUNT, seeded(19, logit_bias={60: 8.0, 61: 9.0, 62: -100.0})),
         Work("allowed", COUNT, seeded(20, allowed_token_ids=[*range(70, 90), 330])),
-        Work("to the end of the model", ids(100, 8), greedy(None)),
+        Work("to the end of the model", ids(100, 8), greedy(None, ignore_eos=True)),
         Work("one token", ids(33, 9), greedy(1)),
         Work("no text", ids(34, 9), greedy(8, detokenize=False)),
         Work("last of a long prompt", ids(90, 10), greedy(8, truncate_prompt_tokens=40)),

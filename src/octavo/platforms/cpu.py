@@ -42,6 +42,10 @@ class CpuPlatform:
         available = psutil.virtual_memory().available
         return min(available, self._info.total_memory), self._info.total_memory
 
+    def held_memory(self) -> int:
+        """Resident bytes of this process."""
+        return int(psutil.Process().memory_info().rss)
+
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A plain tensor: the host is the device."""
         return torch.empty(shape, dtype=dtype)

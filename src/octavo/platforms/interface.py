@@ -34,6 +34,10 @@ class Platform(Protocol):
         """(free, total) bytes of the device."""
         ...
 
+    def held_memory(self) -> int:
+        """Bytes of the device that this process holds."""
+        ...
+
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised host tensor from which copies to the device are asynchronous."""
         ...

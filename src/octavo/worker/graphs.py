@@ -18,7 +18,7 @@ from octavo.worker.step import StepPlan, StepResult, StepShape
 
 logger = get_logger(__name__)
 
-_MEETINGS_BEFORE_CAPTURE = 4
+_MIXED_MEETINGS = 4
 
 
 class EagerRunner:
@@ -72,8 +72,8 @@ class CudaGraphRunner:
 
     The graph of a plain decode step holds everything from the input tensors to the committed
     tokens, unless some row's sampling needs the host (`Head.device_only`); other graphs end with
-    the hidden states. A graph is captured, between two steps, when its shape has been met often
-    enough to expect more: capturing costs as much as several eager steps.
+    the hidden states. A graph is captured between two steps: a plain decode one when its shape is
+    first met, for steps like it follow; another when its shape keeps coming back.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class CudaGraphRunner:
         captured = self._captured.get((shape, merged))
         if captured is None:
             self._met[shape, merged] += 1
-            if self._met[shape, merged] < _MEETINGS_BEFORE_CAPTURE:
+            if not plan.plain_decode and self._met[shape, merged] < _MIXED_MEETINGS:
                 return self._eager.run(plan)
             captured = self._capture(shape, merged)
         # The results of the step before are still being copied from the tensors a replay writes.

@@ -35,8 +35,8 @@ def free_after_largest_step(runner: Runner, config: OctavoConfig, platform: Plat
     run_dummy(runner, num_tokens, num_rows)
     platform.synchronize()
     free, total = platform.memory()
-    taken = config.device.free_memory - free
-    return min(round(total * config.cache.gpu_memory_utilization) - taken, free)
+    limit = round(total * config.cache.gpu_memory_utilization)
+    return min(limit - platform.held_memory(), free)
 
 
 def warm_up(runner: Runner, config: OctavoConfig) -> None:

@@ -165,6 +165,8 @@ async function loadModels() {
     if (error.status === 401) {
       find("status").textContent = "This server asks for an API key: enter it in the settings.";
       showSettings(true);
+      find("api_key").placeholder = "needed by this server";
+      find("api_key").focus();
     } else {
       find("status").textContent = `The server can't be reached (${error.message}).`;
     }

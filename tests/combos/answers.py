@@ -70,7 +70,7 @@ def assert_same(expected: list[Answer], actual: list[Answer], what: str) -> None
 
 def differences(expected: Answer, actual: Answer) -> list[str]:
     """How two answers to a request differ, one line each; empty if they do not."""
-    if expected.error != actual.error:
+    if (expected.error is None) != (actual.error is None):
         return [f"error {actual.error!r} instead of {expected.error!r}"]
     if len(expected.sequences) != len(actual.sequences):
         return [f"{len(actual.sequences)} sequences instead of {len(expected.sequences)}"]

@@ -65,7 +65,8 @@ class PlainModel:
         scores = None
         if params.prompt_logprobs is not None:
             scores = self._prompt_logprobs(prompt, params.prompt_logprobs)
-        return Answer(work.name, sequences, scores)
+        failed = any(made.finish_reason == "error" for made in sequences)
+        return Answer(work.name, sequences, scores, "no token can be chosen" if failed else None)
 
     def prompt_ids(self, work: Work) -> list[int]:
         """The prompt's tokens."""
@@ -80,6 +81,9 @@ class PlainModel:
         while len(made.token_ids) < limit:
             raw = self.logits(prompt + made.token_ids)
             row = sample_row(raw, params, prompt, made.token_ids, seed)
+            if row.dead:
+                made.finish_reason = "error"
+                break
             made.gaps.append(_gap(row, params, seed, len(prompt) + len(made.token_ids)))
             made.token_ids.append(row.token)
             if made.logprobs is not None:

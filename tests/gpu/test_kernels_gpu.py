@@ -205,9 +205,10 @@ def test_long_rows_go_to_cudnn():
 @pytest.mark.parametrize(("num_rows", "num_tokens"), [(1, 151936), (64, 32001)])
 def test_sampling(num_rows, num_tokens):
     cases.check_sampling(num_rows, num_tokens, "cuda")
+    cases.check_greedy_checked(num_rows, num_tokens, torch.bfloat16, "cuda")
 
 
 @pytest.mark.parametrize("num_rows", [1, 300])
 def test_inputs(num_rows):
     cases.check_inputs(num_rows, "cuda")
-    cases.check_decode_inputs(num_rows, 5, "cuda")
+    cases.check_commit(num_rows, 5, "cuda")

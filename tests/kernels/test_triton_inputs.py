@@ -20,5 +20,5 @@ def test_matches_reference(num_rows):
 
 
 @pytest.mark.parametrize(("num_rows", "padding"), [(1, 0), (3, 5), (300, 20)])
-def test_decode_inputs(num_rows, padding):
-    cases.check_decode_inputs(num_rows, padding, "cpu")
+def test_commit(num_rows, padding):
+    cases.check_commit(num_rows, padding, "cpu")

@@ -17,3 +17,8 @@ def _seed() -> None:
 @pytest.mark.parametrize(("num_rows", "num_tokens"), [(1, 1), (4, 9001), (7, 4096)])
 def test_matches_reference(num_rows, num_tokens):
     cases.check_sampling(num_rows, num_tokens, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_greedy_with_check(dtype):
+    cases.check_greedy_checked(4, 9001, dtype, "cpu")

@@ -1,5 +1,6 @@
 """`octavo serve` as a process: how it ends, and what it says when it does not start."""
 
+import os
 import signal
 import socket
 from pathlib import Path
@@ -8,12 +9,14 @@ import httpx
 import psutil
 import pytest
 
+from support.http_server import wait_until
+from support.processes import leftovers
 from support.served_process import ServedProcess
 from support.tiny import tiny_folder
 
 
-def dummy(*flags):
-    return ServedProcess(tiny_folder(), "--load-format", "dummy", "--port", "0", *flags)
+def dummy(*flags, env=None):
+    return ServedProcess(tiny_folder(), "--load-format", "dummy", "--port", "0", *flags, env=env)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -50,6 +53,20 @@ def test_a_killed_server_takes_its_engine_along():
     served.process.wait()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_start_that_is_cut_short_leaves_nothing(tmp_path, number, code):
+    served = dummy(env=os.environ | {"TMPDIR": str(tmp_path)})
+    # The core has this to say before it reads the model.
+    wait_until(lambda: any("memory plan" in line for line in served.log), "the core starts")
+    children = served.children()
+    assert children
+    served.process.send_signal(number)
+    assert served.wait() == code
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    assert leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize(

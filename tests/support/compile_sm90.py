@@ -80,6 +80,7 @@ def _small_kernels() -> None:
         rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=True)
     logits = _zeros(4, 151936, dtype=torch.float32)
     sample.greedy(logits)
+    sample.greedy_checked(logits)
     keys = sample.row_keys(*_zeros(3, 4, dtype=torch.int32))
     sample.sample(logits, None, keys)
     ints, longs = _zeros(5, dtype=torch.int32), _zeros(4, dtype=torch.int64)
@@ -87,7 +88,7 @@ def _small_kernels() -> None:
     inputs.token_inputs(ints, ints, ints, longs, ints, ints)
     table = _zeros(5, 64, dtype=torch.int32)
     inputs.slot_mapping(longs, ints[:4], longs, table, 16)
-    inputs.build_decode_inputs(longs, ints, ints, table, 16)
+    inputs.commit(longs, ints, longs, longs, ints, ints)
 
 
 def _attention_kernels() -> None:

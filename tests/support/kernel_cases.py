@@ -290,23 +290,30 @@ def check_inputs(num_rows: int, device: str) -> None:
     assert torch.equal(inputs.slot_mapping(*places), reference_inputs.slot_mapping(*places))
 
 
-def check_decode_inputs(num_rows: int, padding: int, device: str) -> None:
-    num_slots, max_blocks = num_rows + 3, 9
+def check_commit(num_rows: int, padding: int, device: str) -> None:
+    """Rows of 1 to 4 tokens, some followed by sampling, and padding rows of the last slot."""
+    num_slots = num_rows + 3
     slots = torch.randperm(num_slots)[:num_rows]
-    padded = torch.cat([slots, torch.full((padding,), num_slots)]).to(device)
+    slots = torch.cat([slots, torch.full((padding,), num_slots)]).to(device)
+    lengths = torch.cat([torch.randint(1, 5, (num_rows,)), torch.zeros(padding, dtype=torch.int64)])
+    start_loc = torch.cat([torch.zeros(1), lengths.cumsum(0)]).int().to(device)
+    rows = torch.randperm(num_rows)[: num_rows // 2 + 1].to(device)
+    token_ids = torch.randint(0, 1000, (rows.shape[0],)).to(device)
     last_token = torch.randint(0, 1000, (num_slots + 1,)).int().to(device)
-    num_computed = torch.randint(0, 16 * max_blocks, (num_slots + 1,)).int().to(device)
-    table = torch.randint(0, 1 << 20, (num_slots + 1, max_blocks)).int().to(device)
-    ids, positions, places, seq_lens, start_loc = inputs.build_decode_inputs(
-        padded, last_token, num_computed, table, 16
-    )
-    slots = slots.to(device)
-    computed = num_computed[slots].long()
-    expected = table[slots, computed // 16].long() * 16 + computed % 16
-    assert torch.equal(ids[:num_rows], last_token[slots])
-    assert torch.equal(positions[:num_rows], computed)
-    assert torch.equal(places[:num_rows], expected)
-    assert torch.equal(seq_lens[:num_rows].long(), computed + 1)
-    assert start_loc.tolist() == [min(r, num_rows) for r in range(num_rows + padding + 1)]
-    assert (places[num_rows:] == -1).all()
-    assert not seq_lens[num_rows:].any()
+    num_computed = torch.randint(0, 100, (num_slots + 1,)).int().to(device)
+    state, expected = (last_token, num_computed), (last_token.clone(), num_computed.clone())
+    reference_inputs.commit(slots, start_loc, rows, token_ids, *expected)
+    inputs.commit(slots, start_loc, rows, token_ids, *state)
+    for got, want in zip(state, expected, strict=True):
+        assert torch.equal(got, want)
+
+
+def check_greedy_checked(num_rows: int, num_tokens: int, dtype: torch.dtype, device: str) -> None:
+    logits = torch.randn(num_rows + 3, num_tokens).to(device, dtype)
+    logits[0, num_tokens // 2] = NAN
+    logits[1] = float("-inf")
+    logits[2, num_tokens - 1] = float("inf")
+    token_ids, bad = sample.greedy_checked(logits)
+    assert bad.tolist() == [True] * 3 + [False] * num_rows
+    assert not token_ids[:3].any()
+    assert torch.equal(token_ids, sampling.greedy_checked(logits)[0])

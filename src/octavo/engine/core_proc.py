@@ -152,7 +152,8 @@ def main() -> int:
     inputs = _connect(context, zmq.DEALER, start.input_address)
     outputs = _connect(context, zmq.PUSH, start.output_address)
     codec = Codec()
-    inputs.send_multipart(codec.encode(MessageType.HELLO))
+    for socket in (inputs, outputs):
+        socket.send_multipart(codec.encode(MessageType.HELLO))
     try:
         core = build_core(start.config)
     except Exception as error:

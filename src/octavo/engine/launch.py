@@ -60,7 +60,7 @@ class CoreProcess:
 
     Raises the core's own ConfigError or CheckpointError, or EngineStartError, when it does not
     become ready. The socket files live in a private directory and only until both sides are
-    connected, so that no later death can leave them behind.
+    connected, before the model is loaded, so that no later death can leave them behind.
     """
 
     def __init__(self, config: OctavoConfig) -> None:
@@ -72,6 +72,7 @@ class CoreProcess:
         self._obituary = f"inproc://obituary-{id(self)}"
         self._outputs.bind(self._obituary)
         self._owner = os.getpid()
+        self._began = time.monotonic()
         self._stopping = False
         self._watcher = threading.Thread(target=self._watch, name="octavo-core-watch", daemon=True)
         directory = _socket_directory()
@@ -80,6 +81,8 @@ class CoreProcess:
             self._outputs.bind(f"ipc://{directory}/out")
             self._process = _spawn(config, directory)
             try:
+                self._wait_until_connected()
+                shutil.rmtree(directory, ignore_errors=True)
                 self.facts = self._wait_until_ready()
             except BaseException:
                 self._process.kill()
@@ -140,32 +143,44 @@ class CoreProcess:
                 self._process.stdin.close()
         self._context.destroy(linger=0)
 
+    def _wait_until_connected(self) -> None:
+        """Wait for HELLO on both sockets, which the core sends before it loads anything."""
+        self._receive_from_starting(MessageType.HELLO)
+        while not self._inputs.poll(int(START_POLL * 1000)):
+            self._check_start(self._process.poll() is not None)
+        self._inputs.recv_multipart()
+
     def _wait_until_ready(self) -> EngineFacts:
-        """Wait for READY, and for HELLO on the other socket: then both are connected."""
-        limit = envs.engine_ready_timeout()
-        deadline = time.monotonic() + limit
-        facts: EngineFacts | None = None
-        while facts is None or not self._inputs.poll(0):
+        facts: EngineFacts = self._receive_from_starting(MessageType.READY)
+        return facts
+
+    def _receive_from_starting(self, wanted: MessageType) -> Any:
+        """The payload of the next message of this type."""
+        while True:
             exited = self._process.poll() is not None
             message = self.receive(0 if exited else START_POLL)
-            if message is not None:
-                kind, payload = message
-                if kind is MessageType.FAILED:
-                    self._process.wait()
-                    raise _start_error(payload)
-                if kind is MessageType.READY:
-                    facts = payload
-            elif exited:
-                raise EngineStartError(
-                    f"the engine core {_describe_exit(self._process.returncode)} while starting"
-                )
-            elif time.monotonic() > deadline:
-                raise EngineStartError(
-                    f"the engine core was not ready after {limit:g} s; if the model is only slow "
-                    "to load, raise OCTAVO_ENGINE_READY_TIMEOUT_S"
-                )
-        self._inputs.recv_multipart()
-        return facts
+            if message is None:
+                self._check_start(exited)
+                continue
+            kind, payload = message
+            if kind is MessageType.FAILED:
+                self._process.wait()
+                raise _start_error(payload)
+            if kind is wanted:
+                return payload
+
+    def _check_start(self, exited: bool) -> None:
+        """Raise EngineStartError if nothing is to be expected any more."""
+        if exited:
+            raise EngineStartError(
+                f"the engine core {_describe_exit(self._process.returncode)} while starting"
+            )
+        limit = envs.engine_ready_timeout()
+        if time.monotonic() > self._began + limit:
+            raise EngineStartError(
+                f"the engine core was not ready after {limit:g} s; if the model is only slow to "
+                "load, raise OCTAVO_ENGINE_READY_TIMEOUT_S"
+            )
 
     def _watch(self) -> None:
         code = self._process.wait()

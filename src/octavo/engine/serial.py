@@ -25,8 +25,8 @@ class MessageType(enum.Enum):
     FINISH = b"\x02"
     UTILITY = b"\x03"
     SHUTDOWN = b"\x04"
-    # core -> front end: HELLO on the input socket, which makes the core's identity routable, the
-    # others on the output socket
+    # core -> front end, on the output socket; HELLO also on the input socket, where it makes the
+    # core's identity routable
     HELLO = b"\x10"
     READY = b"\x11"
     FAILED = b"\x12"

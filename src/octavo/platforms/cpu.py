@@ -21,9 +21,6 @@ class _DoneEvent:
     def synchronize(self) -> None:
         return None
 
-    def query(self) -> bool:
-        return True
-
 
 _DONE = _DoneEvent()
 

@@ -10,7 +10,6 @@ import torch
 from octavo.platforms.interface import Event
 from octavo.types.platform_info import PlatformInfo
 
-
 # A context with its libraries takes 620 to 690 MiB on an H200; the driver counts it apart.
 _CONTEXT_BYTES = 768 << 20
 

@@ -18,10 +18,6 @@ class Event(Protocol):
         """Block the host until the work before the event is done."""
         ...
 
-    def query(self) -> bool:
-        """Whether the work before the event is done."""
-        ...
-
 
 class Platform(Protocol):
     """One kind of device, as the worker sees it."""

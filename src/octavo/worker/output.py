@@ -39,10 +39,6 @@ class AsyncOutput:
         host = self._platform.host_buffer(tuple(tensor.shape), tensor.dtype)
         return host.copy_(tensor, non_blocking=True)
 
-    def done(self) -> bool:
-        """Whether `result` would return at once."""
-        return self._event.query()
-
     def result(self) -> ModelRunnerOutput:
         """Wait for the step and give its results, row by row of the plan."""
         self._event.synchronize()

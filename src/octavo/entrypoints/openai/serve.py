@@ -6,7 +6,11 @@ import asyncio
 import gc
 import signal
 import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from socket import socket
+from types import FrameType
 
 import uvloop
 from uvicorn.config import create_ssl_context
@@ -30,7 +34,7 @@ def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
     """
     _check_tls(server_args)
     _check_template_kwargs(server_args)
-    with listening_socket(server_args) as bound:
+    with _ended_by_sigterm(), listening_socket(server_args) as bound:
         if engine_args.chat_template is not None:
             template_source(engine_args.chat_template)
         config = engine_args.create_engine_config(usage="server")
@@ -40,6 +44,20 @@ def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
         finally:
             engine.shutdown()
     return 0
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds the start, which takes down what it has set up; serving has its own way."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        sys.exit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _serve(engine: AsyncLLM, args: ServerArgs, bound: socket) -> None:

@@ -17,7 +17,7 @@ import transformers
 from combos.answers import Answer, Position, Sequence
 from combos.requests import Work
 from octavo.engine.parallel_sampling import derive_seed
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import MAX_SEED, SamplingParams
 from support.sampling_oracle import OracleRow, hash_tokens, sample_row, uniform
 
 
@@ -60,7 +60,7 @@ class PlainModel:
         sequences = []
         for index in range(params.n):
             # Greedy rows draw nothing; any seed will do.
-            seed = derive_seed(params.seed or 0, index)
+            seed = derive_seed((params.seed or 0) & MAX_SEED, index)
             sequences.append(self._generate(prompt, params, seed))
         scores = None
         if params.prompt_logprobs is not None:

@@ -70,12 +70,12 @@ def test_alone_as_in_a_batch_of_64(family):
 
 @pytest.fixture
 def preempted(monkeypatch):
-    """(request id, outputs so far) of every preemption."""
+    """(tokens computed, outputs so far) of every preemption."""
     found = []
     preempt = Request.preempt
 
     def note(request):
-        found.append((request.request_id, request.num_output_tokens))
+        found.append((request.num_computed_tokens, request.num_output_tokens))
         preempt(request)
 
     monkeypatch.setattr(Request, "preempt", note)
@@ -99,6 +99,18 @@ def test_before_and_after_a_preemption(family, preempted, steps):
         preempted.clear()
     roomy.shutdown()
     tiny.shutdown()
+
+
+def test_prompt_logprobs_of_a_prompt_that_is_interrupted(family, preempted):
+    """Three sequences grow, a block each four steps, while a long prompt is computed in parts."""
+    tiny = family("llama")
+    works = [Work(f"growing {i}", ids(5, i), greedy(60, ignore_eos=True)) for i in range(3)]
+    works.append(Work("scored", ids(100, 9), greedy(20, prompt_logprobs=2)))
+    options = Mix(chunk=8).options()
+    options |= {"max_num_seqs": 4, "block_size": 4, "num_gpu_blocks_override": 36}
+    found = run(tiny.folder, works, **options)
+    assert any(0 < num_computed < 100 for num_computed, _ in preempted)
+    assert_same([tiny.plain.answer(work) for work in works], found.answers, "an interruption")
 
 
 def test_requests_keep_their_answers_when_the_order_of_arrival_changes(family):

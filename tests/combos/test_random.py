@@ -44,17 +44,18 @@ def random_options(rng: random.Random, min_blocks: int) -> dict:
     """An engine of any shape that can hold one request."""
     block_size = rng.choice([4, 8, 16, 32])
     tokens = rng.choice([8, 16, 40, 200, 2000])
+    whole = tokens >= MAX_MODEL_LEN and rng.random() < 0.3
     return {
         "block_size": block_size,
         "max_num_batched_tokens": tokens,
-        "max_num_seqs": rng.choice([1, 3, 8, 20]),
+        "max_num_seqs": min(rng.choice([1, 3, 8, 20]), tokens),
         "num_gpu_blocks_override": min_blocks * MAX_MODEL_LEN // block_size
         + rng.choice([2, 5, 20, 500]),
         "enable_prefix_caching": rng.random() < 0.7,
         "prefix_caching_hash_algo": rng.choice(["sha256", "xxhash"]),
         "async_scheduling": rng.random() < 0.6,
-        "enable_chunked_prefill": tokens < MAX_MODEL_LEN or rng.random() < 0.7,
-        "long_prefill_token_threshold": rng.choice([0, 0, 5, 24]),
+        "enable_chunked_prefill": not whole,
+        "long_prefill_token_threshold": 0 if whole else rng.choice([0, 0, 5, 24]),
         "max_model_len": MAX_MODEL_LEN,
     }
 

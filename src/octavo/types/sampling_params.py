@@ -18,6 +18,7 @@ MAX_LOGIT_BIAS = 4096
 MAX_ALLOWED_TOKEN_IDS = 1 << 20
 MAX_BAD_WORDS = 1024
 MAX_BAD_WORD_LENGTH = 1024  # characters of one bad word
+MAX_BAD_WORDS_TEXT = 1 << 15  # characters of all of them: they are tokenized at admission
 MAX_REPETITION = 1e6  # of repetition_penalty, and 1 / it: beyond, float32 logits overflow
 MIN_TEMPERATURE = 1e-2  # smaller positive values are raised to this
 GREEDY_EPS = 1e-5  # below it, greedy
@@ -150,6 +151,12 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 "stop",
             )
         _check_strings("bad_words", self.bad_words or [], MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
+        length = sum(map(len, self.bad_words or ()))
+        if length > MAX_BAD_WORDS_TEXT:
+            raise RequestError(
+                f"bad_words have {length} characters together; at most {MAX_BAD_WORDS_TEXT}",
+                "bad_words",
+            )
         _check_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
         _check_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
         if self.allowed_token_ids is not None and not self.allowed_token_ids:

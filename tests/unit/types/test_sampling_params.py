@@ -78,6 +78,7 @@ def test_top_p_allows_at_least_something():
         ("allowed_token_ids", [1.5]),
         ("bad_words", ["x"] * 1025),
         ("bad_words", ["x" * 1025]),
+        ("bad_words", ["x" * 1000] * 33),
         ("bad_words", [""]),
         ("logit_bias", dict.fromkeys(range(4097), 1.0)),
         ("logit_bias", {-1: 1.0}),

@@ -46,16 +46,22 @@ class LogprobsFormatter:
         token_ids: Sequence[int],
         positions: Sequence[PositionLogprobs | None],
         offset: int,
-    ) -> CompletionLogprobs:
-        """`choices[].logprobs` of completions; the first token is at character `offset`."""
+    ) -> tuple[CompletionLogprobs, int]:
+        """`choices[].logprobs` of completions, and where the next token is.
+
+        The first token is at character `offset` of the text; each is as long as what it adds to
+        the text, however it is written here.
+        """
         result = CompletionLogprobs([], [], [], [])
         for token_id, position in zip(token_ids, positions, strict=True):
             if position is None:
-                text = self._lone_text(token_id)
+                added = self._lone_text(token_id)
+                text = f"token_id:{token_id}" if self._as_token_ids else added
                 result.token_logprobs.append(None)
                 result.top_logprobs.append(None)
             else:
                 chosen = position[token_id]
+                added = chosen.decoded_token or ""
                 text = self._text(token_id, chosen)
                 shown = {text: _finite(chosen)}
                 for i, entry in self._likeliest(position):
@@ -64,8 +70,8 @@ class LogprobsFormatter:
                 result.top_logprobs.append(shown)
             result.text_offset.append(offset)
             result.tokens.append(text)
-            offset += len(text)
-        return result
+            offset += len(added)
+        return result, offset
 
     def _likeliest(self, position: PositionLogprobs) -> list[tuple[int, Logprob]]:
         ranked = sorted(position.items(), key=lambda item: item[1].rank)
@@ -79,8 +85,8 @@ class LogprobsFormatter:
         return entry.decoded_token
 
     def _lone_text(self, token_id: int) -> str:
-        if self._as_token_ids or self._tokenizer is None:
-            return f"token_id:{token_id}"
+        if self._tokenizer is None:
+            return ""
         return self._tokenizer.token_bytes(token_id).decode(errors="replace")
 
     def _bytes(self, token_id: int) -> list[int] | None:

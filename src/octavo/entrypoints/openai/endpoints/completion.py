@@ -105,7 +105,7 @@ class _CompletionAnswer:
             usage_null=stream.include_usage,
         )
         self._open = set(range(len(prompts) * params.n))
-        self._offsets: dict[int, int] = {}  # of begun choices: characters so far
+        self._offsets: dict[int, int] = {}  # of begun choices: where their next token is
         self._prompt_logprobs: dict[int, list[PositionLogprobs | None]] = {}
         # Outputs that wait for the log-probabilities of the prompt they are to begin with.
         self._held: defaultdict[int, list[CompletionOutput]] = defaultdict(list)
@@ -161,10 +161,11 @@ class _CompletionAnswer:
         self, number: int, output: RequestOutput, completion: CompletionOutput
     ) -> CompletionChoice:
         echoed = self._prompt_text(number, output) if self._echo else ""
+        logprobs, _ = self._choice_logprobs(number, output, completion, len(echoed), begins=True)
         choice = CompletionChoice(
             index=number * self._n + completion.index,
             text=echoed + completion.text,
-            logprobs=self._choice_logprobs(number, output, completion, len(echoed), begins=True),
+            logprobs=logprobs,
             finish_reason=completion.finish_reason,
             stop_reason=completion.stop_reason,
         )
@@ -190,7 +191,7 @@ class _CompletionAnswer:
         if plain:
             parts.append(b',"logprobs":null,"finish_reason":null')
         else:
-            logprobs = self._choice_logprobs(
+            logprobs, self._offsets[index] = self._choice_logprobs(
                 number, output, completion, self._offsets[index], begins=begins
             )
             parts += (b',"logprobs":', to_json(logprobs))
@@ -202,7 +203,6 @@ class _CompletionAnswer:
                 if begins:
                     parts += (b',"prompt_token_ids":', to_json(output.prompt_token_ids))
                 parts += (b',"token_ids":', to_json(completion.token_ids))
-        self._offsets[index] += len(completion.text)
         usage = self._usage.usage if self._stream.continuous_usage else None
         parts.append(self._template.tail(usage))
         return b"".join(parts)
@@ -215,22 +215,26 @@ class _CompletionAnswer:
         offset: int,
         *,
         begins: bool,
-    ) -> CompletionLogprobs | None:
-        """Log-probabilities of a choice's new tokens, after those of an echoed prompt."""
+    ) -> tuple[CompletionLogprobs | None, int]:
+        """Log-probabilities of a choice's new tokens, after those of an echoed prompt.
+
+        Also where the next token is; `offset` is where the new ones are.
+        """
         if self._logprobs is None:
-            return None
-        own = self._logprobs.completion(completion.token_ids, completion.logprobs or [], offset)
+            return None, offset
+        own, offset = self._logprobs.completion(
+            completion.token_ids, completion.logprobs or [], offset
+        )
         if not (self._echo and begins):
-            return own
-        prompt = self._logprobs.completion(
+            return own, offset
+        prompt, _ = self._logprobs.completion(
             output.prompt_token_ids, self._prompt_logprobs[number], 0
         )
-        return CompletionLogprobs(
-            *(
-                getattr(prompt, name) + getattr(own, name)
-                for name in CompletionLogprobs.__struct_fields__
-            )
+        both = (
+            getattr(prompt, name) + getattr(own, name)
+            for name in CompletionLogprobs.__struct_fields__
         )
+        return CompletionLogprobs(*both), offset
 
     def _prompt_text(self, number: int, output: RequestOutput) -> str:
         text = self._prompts[number].text

@@ -153,6 +153,20 @@ async def test_echo_with_logprobs_scores_the_prompt(client, stream, max_tokens):
         assert part["text_offset"] == list(range(len(text)))
 
 
+@pytest.mark.parametrize("as_ids", [False, True])
+async def test_logprobs_of_a_stream_are_those_of_the_whole_answer(client, as_ids):
+    """Also where text is held back, and where a token is written otherwise than it reads."""
+    fields = {"max_tokens": 200, "logprobs": 1, "stop": ["end.X", "Größe isX"]}
+    fields["return_tokens_as_token_ids"] = as_ids
+    whole = (await client.complete(**fields)).json()["choices"][0]
+    events = await client.events(await client.complete(**fields, stream=True))
+    parts = [event["choices"][0]["logprobs"] for event in events]
+    for name, values in whole["logprobs"].items():
+        assert [value for part in parts for value in part[name]] == values
+    # Two letters before this token take two tokens each.
+    assert whole["text"][whole["logprobs"]["text_offset"][51] :].startswith("e ist")
+
+
 async def test_logprobs_hold_the_chosen_token_and_the_likeliest(client):
     body = (await client.complete(max_tokens=2, logprobs=3)).json()
     logprobs = body["choices"][0]["logprobs"]

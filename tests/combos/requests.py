@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
@@ -114,11 +114,19 @@ def _limited(plain) -> list[Work]:
     """Stops, barred and favoured tokens, lengths."""
     stops, stop = _prompt_with(plain, _text_across_tokens)
     tokens = plain.answer(Work("free", COUNT, greedy(24))).sequences[0].token_ids
+    num_until_stop = len(
+        plain.answer(Work("stopped", stops, greedy(24, stop=[stop]))).sequences[0].token_ids
+    )
     bad, word = _prompt_with(plain, _word_of_two_tokens)
+    bad_at_once, first_word = _prompt_with(plain, _first_word_of_two_tokens)
     return [
         Work("stop string", stops, greedy(24, stop=["never", stop])),
         Work("stop string shown", stops, greedy(24, stop=stop, include_stop_str_in_output=True)),
         Work("stop string too early", stops, greedy(24, stop=[stop], min_tokens=20)),
+        Work(
+            "stop string just in time", stops, greedy(24, stop=stop, min_tokens=num_until_stop - 1)
+        ),
+        Work("stop string just too early", stops, greedy(24, stop=stop, min_tokens=num_until_stop)),
         Work("stop token", COUNT, greedy(24, stop_token_ids=[tokens[6]])),
         Work(
             "stop token shown",
@@ -127,6 +135,7 @@ def _limited(plain) -> list[Work]:
         ),
         Work("stop token barred", COUNT, greedy(24, stop_token_ids=[tokens[6]], min_tokens=12)),
         Work("bad word", bad, greedy(24, bad_words=[word])),
+        Work("bad word at once", bad_at_once, greedy(6, bad_words=[first_word])),
         Work("bad words, drawn", bad, seeded(18, 24, bad_words=[word, "the", *"aeiou$%&"])),
         Work("end after five", FOX, greedy(24, logit_bias={1: 100.0}, min_tokens=5)),
         Work("end ignored", FOX, greedy(12, logit_bias={1: 100.0}, ignore_eos=True)),
@@ -186,10 +195,16 @@ def _text_across_tokens(tokenizer: Tokenizer, tokens: list[int]) -> str | None:
     return None
 
 
-def _word_of_two_tokens(tokenizer: Tokenizer, tokens: list[int]) -> str | None:
-    """A word that is spelled with two tokens."""
-    for at in range(3, len(tokens) - 2):
+def _word_of_two_tokens(
+    tokenizer: Tokenizer, tokens: list[int], places: Iterable[int] = range(3, 22)
+) -> str | None:
+    """A word that is spelled with the two tokens at one of the places."""
+    for at in places:
         word = tokenizer.decode(tokens[at : at + 2])
         if word.isalnum() and tokenizer.encode(word).ids == tokens[at : at + 2]:
             return word
     return None
+
+
+def _first_word_of_two_tokens(tokenizer: Tokenizer, tokens: list[int]) -> str | None:
+    return _word_of_two_tokens(tokenizer, tokens, [0])

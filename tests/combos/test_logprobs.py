@@ -6,6 +6,9 @@ import torch
 from combos.answers import LOGPROB_TOLERANCE, Position
 from combos.requests import Work, greedy, ids, seeded
 from combos.runs import Mix, serve, start
+from octavo.sampling.logprob_tensors import LOGPROB_FLOOR
+from octavo.types.sampling_params import SamplingParams
+from support.sampling_oracle import sample_row
 
 
 def check(positions: list[Position], logits: torch.Tensor, tokens: list[int]) -> None:
@@ -23,9 +26,10 @@ def check(positions: list[Position], logits: torch.Tensor, tokens: list[int]) ->
         assert sorted(rank for _, rank in position.values()) == list(range(1, len(row) + 1))
 
 
-@pytest.mark.parametrize("few_blocks", [False, True])
-@pytest.mark.parametrize("chunk", [16, 256])
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("name", "chunk", "few_blocks"),
+    [("llama", 16, True), ("llama", 256, False), ("qwen3", 16, False)],
+)
 def test_whole_vocabulary(family, name, chunk, few_blocks):
     plain = family(name).plain
     everything = {"logprobs": -1, "prompt_logprobs": -1}
@@ -46,3 +50,40 @@ def test_whole_vocabulary(family, name, chunk, few_blocks):
         check(answer.prompt_logprobs[1:], logits, (prompt + made.token_ids)[1 : len(prompt)])
         if made.logprobs is not None:
             check(made.logprobs, logits[len(prompt) - 1 : -1], made.token_ids)
+
+
+MODES = {
+    "raw_logits": lambda raw, processed: raw,
+    "processed_logits": lambda raw, processed: processed,
+    "processed_logprobs": lambda raw, processed: processed.log_softmax(dim=-1),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_other_modes(family, mode):
+    """Logits or logprobs, as the model gave them or as they were drawn from."""
+    plain = family("llama").plain
+    shapes = [
+        {"temperature": 0.0, "repetition_penalty": 1.5, "logit_bias": {9: 3.0}},
+        {"seed": 5, "temperature": 0.7, "top_k": 12, "allowed_token_ids": list(range(50, 200))},
+        {"seed": 6, "presence_penalty": 1.0, "min_p": 0.02},
+    ]
+    works = [
+        Work(f"{i}", ids(20, i), SamplingParams(max_tokens=12, logprobs=-1, **shape))
+        for i, shape in enumerate(shapes)
+    ]
+    options = Mix().options() | {"max_logprobs": -1, "logprobs_mode": mode}
+    llm = start(family("llama").folder, **options)
+    answers = serve(llm, works).answers
+    llm.shutdown()
+    for work, answer in zip(works, answers, strict=True):
+        (made,) = answer.sequences
+        assert len(made.token_ids) == 12
+        for at, position in enumerate(made.logprobs):
+            raw = plain.logits(plain.prompt_ids(work) + made.token_ids[:at])
+            seed = work.params.seed or 0
+            row = sample_row(raw, work.params, plain.prompt_ids(work), made.token_ids[:at], seed)
+            expected = MODES[mode](torch.from_numpy(raw), torch.from_numpy(row.processed))
+            values = torch.tensor([position[token][0] for token in range(len(expected))])
+            expected = expected.clamp(min=LOGPROB_FLOOR)
+            assert (values - expected).abs().max().item() <= LOGPROB_TOLERANCE

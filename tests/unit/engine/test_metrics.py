@@ -121,6 +121,13 @@ def test_time_buckets_are_in_order_and_wide():
     assert 1500 < TIME_BUCKETS[-1] < 3000
 
 
-def test_a_mistake_in_the_metrics_harms_nobody(metrics, monkeypatch):
+def test_a_mistake_in_the_metrics_harms_nobody_and_is_told_once(metrics, monkeypatch):
+    told = []
+    monkeypatch.setattr("octavo.engine.metrics.logger.exception", told.append)
+    metrics.record(None, IterationStats(num_generation_tokens=5))
+    for _ in range(3):
+        metrics.record(None, IterationStats(num_generation_tokens=-2))
     monkeypatch.setattr(metrics, "_record_scheduler", lambda stats: 1 / 0)
     metrics.record(SchedulerStats(), IterationStats())
+    assert metrics.counter("generation_tokens") == 5
+    assert len(told) == 1

@@ -280,6 +280,15 @@ def test_only_plain_data_reaches_the_template():
         make("x").render([])
 
 
+def test_an_answer_without_content_suits_every_template():
+    """Templates that know no tool calls add the content to a text."""
+    answer = {"role": "assistant", "content": None, "tool_calls": CALLS[1]["tool_calls"]}
+    source = "{% for m in messages %}{{ m.role + ':' + m.content + ';' }}{% endfor %}"
+    assert make(source).render([*PLAIN, answer]) == "user: hi <b> ;assistant:;"
+    source = "{% for m in messages %}{{ m.content is defined }};{% endfor %}"
+    assert make(source).render([*PLAIN, answer]) == "True;False;"
+
+
 def test_messages_are_not_changed():
     messages = [{"role": "user", "content": [{"type": "text", "text": "A"}], "name": None}]
     make(TEMPLATES["parts"]).render(

@@ -30,8 +30,9 @@ class HTTPProtocol(HttpToolsProtocol):
         self._ahead_of_turn = False  # whether what is parsed comes before its turn
         self._repeating = False  # whether what is parsed is a head that is known already
         self._in_head = False
-        self._body_bytes = 0
-        self._other_bytes = 0
+        self._body_part = 0  # of what is parsed
+        self._body_bytes = 0  # of the request
+        self._other_bytes = 0  # of the request, and not body
         self._last_data = self.loop.time()
         self._clock = self.loop.call_later(self.stand_still, self._check_progress)
 
@@ -46,10 +47,11 @@ class HTTPProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             return
         self._last_data = self.loop.time()
-        body_before = self._body_bytes
+        self._body_part = 0
         self._unset_keepalive_if_required()
         self._parse(data)
-        self._other_bytes += len(data) - (self._body_bytes - body_before)
+        self._body_bytes += self._body_part
+        self._other_bytes += len(data) - self._body_part
         if self._other_bytes > MAX_OVERHEAD + self._body_bytes:
             self._refuse("The request's head is too large.")
 
@@ -84,7 +86,7 @@ class HTTPProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
         if not self._ahead_of_turn:
-            self._body_bytes += len(body)
+            self._body_part += len(body)
             super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -68,8 +68,9 @@ def test_a_killed_server_takes_its_engine_along():
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_start_that_is_cut_short_leaves_nothing(tmp_path, number, code):
     served = dummy(env=os.environ | {"TMPDIR": str(tmp_path)})
-    # The core has this to say before it reads the model.
+    # The core has this to say before it loads what takes a second; then the files are gone.
     wait_until(lambda: any("memory plan" in line for line in served.log), "the core starts")
+    wait_until(lambda: not leftovers(tmp_path), "both sides are connected")
     children = served.children()
     assert children
     served.process.send_signal(number)

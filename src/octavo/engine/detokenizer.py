@@ -50,6 +50,11 @@ class IncrementalDetokenizer:
         return len(self.output_token_ids)
 
     @property
+    def num_undecided(self) -> int:
+        """How many of them a stop string may yet take away, because their text is held back."""
+        return 0 if self._stops is None or self._ended else self._stream.num_held
+
+    @property
     def text(self) -> str:
         """All text that may be shown so far."""
         given, new = "".join(self._given), "".join(self._new)

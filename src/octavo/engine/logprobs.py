@@ -59,11 +59,11 @@ class LogprobsProcessor:
             self.prompt_logprobs.append(self._read(entry, self._prompt_tail))
             self._prompt_tail = self._advance(self._prompt_tail, entry.token_ids[0])
 
-    def take(self) -> list[PositionLogprobs]:
-        """The output positions since the last call. They are not kept: a long stream would hold
-        thousands of objects per sequence.
+    def take(self, count: int) -> list[PositionLogprobs]:
+        """The next `count` output positions. They are not kept: a long stream would hold thousands
+        of objects per sequence.
         """
-        taken, self.logprobs = self.logprobs, []
+        taken, self.logprobs = self.logprobs[:count], self.logprobs[count:]
         self._num_taken += len(taken)
         return taken
 

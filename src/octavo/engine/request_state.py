@@ -56,6 +56,11 @@ class RequestState:
         """Tokens produced, without those after a stop string."""
         return self._detokenizer.num_output_tokens
 
+    @property
+    def _num_certain(self) -> int:
+        """Tokens that stay in the output whatever follows."""
+        return self.num_output_tokens - self._detokenizer.num_undecided
+
     def update(
         self, output: EngineCoreOutput, timestamp: float, stats: IterationStats
     ) -> RequestOutput | None:
@@ -66,7 +71,7 @@ class RequestState:
             self._num_cached_tokens = output.num_cached_tokens
         if output.new_prompt_logprobs:
             self._logprobs.add_prompt(output.new_prompt_logprobs)
-        before = self.num_output_tokens
+        before = self._num_certain
         self._take_tokens(output)
         if output.new_token_ids:
             latency = self._times.note_tokens(timestamp)
@@ -75,10 +80,11 @@ class RequestState:
             elif self._times.first_token_latency is not None:
                 stats.num_prompt_tokens += len(self._prompt_token_ids)
                 stats.first_token_latencies.append(self._times.first_token_latency)
-        stats.num_generation_tokens += self.num_output_tokens - before
         if self.finish_reason is not None:
             self._times.finish()
-        return self._make_output(self._make_completion()) if self._is_time() else None
+        shown = self._make_output(self._make_completion()) if self._is_time() else None
+        stats.num_generation_tokens += self._num_certain - before
+        return shown
 
     def abort(self) -> RequestOutput | None:
         """End the sequence here with what it has; the last output to show."""
@@ -146,8 +152,8 @@ class RequestState:
     def _is_time(self) -> bool:
         if self.finish_reason is not None:
             return True
-        num_new = self.num_output_tokens - self._num_shown
-        if self._kind is RequestOutputKind.FINAL_ONLY or not num_new:
+        num_new = self._num_certain - self._num_shown
+        if self._kind is RequestOutputKind.FINAL_ONLY or num_new <= 0:
             return False
         return self._num_shown == 0 or num_new >= self._stream_interval
 
@@ -158,15 +164,17 @@ class RequestState:
         text = self._detokenizer.get_next_output_text(finished, is_delta)
         self._logprobs.truncate(self.num_output_tokens)
         begin = self._num_shown if is_delta else 0
-        self._num_shown = self.num_output_tokens
+        self._num_shown = end = self._num_certain
         logprobs = None
         wants_logprobs = self._params.logprobs is not None
         if wants_logprobs:
-            logprobs = self._logprobs.take() if is_delta else list(self._logprobs.logprobs)
+            logprobs = (
+                self._logprobs.take(end - begin) if is_delta else self._logprobs.logprobs[:end]
+            )
         return CompletionOutput(
             index=self._index,
             text=text,
-            token_ids=self._detokenizer.output_token_ids[begin : self._num_shown],
+            token_ids=self._detokenizer.output_token_ids[begin:end],
             cumulative_logprob=self._logprobs.cumulative if wants_logprobs else None,
             logprobs=logprobs,
             finish_reason=None if self.finish_reason is None else str(self.finish_reason),

@@ -37,6 +37,13 @@ class TextStream(ABC):
         del characters
         return 0
 
+    @property
+    def num_held(self) -> int:
+        """How many of the tokens fed, the last ones, may yet turn out to come after the end of the
+        text: those whose text is held back and will be attributed to each by `lag`.
+        """
+        return 0
+
 
 def open_stream(
     tokenizer: Tokenizer | None, prompt_ids: Sequence[int], skip_special_tokens: bool
@@ -143,6 +150,12 @@ class _ByteFallbackStream(TextStream):
         if characters > len(self._returned_ends):
             return 0
         return self._fed - self._returned_ends[characters - 1]
+
+    @property
+    def num_held(self) -> int:
+        if self._flowing or self._inherited == len(self._run):
+            return 0
+        return self._fed - self._ends[self._inherited] + 1
 
     def _complete_characters(self) -> str:
         text, used = utf_8_decode(self._run, "replace", False)

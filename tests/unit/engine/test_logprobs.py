@@ -108,14 +108,14 @@ def test_positions_that_were_taken_are_not_kept():
     processor = LogprobsProcessor(Pieces(), [])
     values = (-0.1, -0.2, -0.3, -0.4, -0.5)
     entries = [TokenLogprobs([1], [value], 1) for value in values]
-    processor.add(entries[:2])
-    assert [p[1].logprob for p in processor.take()] == [-0.1, -0.2]
-    assert processor.take() == processor.logprobs == []
-    processor.add(entries[2:])
+    processor.add(entries[:3])
+    assert [p[1].logprob for p in processor.take(2)] == [-0.1, -0.2]
+    assert [p[1].logprob for p in processor.logprobs] == [-0.3]
+    processor.add(entries[3:])
     processor.truncate(4)
-    assert [p[1].logprob for p in processor.take()] == [-0.3, -0.4]
+    assert [p[1].logprob for p in processor.take(2)] == [-0.3, -0.4]
+    assert processor.take(0) == processor.logprobs == []
     processor.truncate(1)
-    assert processor.take() == []
     assert processor.cumulative == -0.1
 
 

@@ -18,6 +18,7 @@ from octavo.types.outputs import RequestOutput
 from octavo.types.request import EngineCoreRequest
 from octavo.types.sampling_params import RequestOutputKind, SamplingParams
 from support.tiny import tiny_folder
+from support.tiny_tokenizer import byte_fallback
 
 DELTA, CUMULATIVE = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE
 FINAL_ONLY = RequestOutputKind.FINAL_ONLY
@@ -35,8 +36,8 @@ def ids(text):
 class Run:
     """One request, fed token by token or in pieces."""
 
-    def __init__(self, stream_interval=1, prompt=(5, 6), **params):
-        self.processor = OutputProcessor(tokenizer(), stream_interval)
+    def __init__(self, stream_interval=1, prompt=(5, 6), tokens_of=None, **params):
+        self.processor = OutputProcessor(tokens_of or tokenizer(), stream_interval)
         request = EngineCoreRequest(
             "0:x", list(prompt), len(prompt), SamplingParams(max_tokens=99, **params), 1, 0.0, 99
         )
@@ -131,6 +132,26 @@ def test_a_stop_string_in_the_last_chunk_needs_no_message_to_the_core():
     assert run.finishes == []
     assert run.outputs[-1].outputs[0].stop_reason == "b"
     assert run.outputs[-1].outputs[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("stop", ["\n", "never"])
+def test_tokens_are_shown_once_it_is_certain_that_they_stay(stop):
+    """A line end of bytes is read when its run ends: by then tokens after it have come."""
+    fallback = byte_fallback()
+    tokens = [fallback.backend.token_to_id(t) for t in ("a", "<0x0A>", "<0xC3>", "<0xA9>", "b")]
+    run = Run(output_kind=DELTA, tokens_of=fallback, stop=stop, logprobs=0)
+    counts = []
+    for token in tokens:
+        run.feed([token], new_logprobs=[TokenLogprobs([token], [-0.5], 1)])
+        counts.append(run.processor.take_stats().num_generation_tokens)
+    assert all(count >= 0 for count in counts)
+    shown = [token for output in run.outputs for token in output.outputs[0].token_ids]
+    assert shown == (tokens[:2] if stop == "\n" else tokens)
+    assert sum(counts) == len(shown)
+    assert "".join(run.texts) == ("a" if stop == "\n" else "a\néb")
+    assert [len(o.outputs[0].logprobs) for o in run.outputs] == [
+        len(o.outputs[0].token_ids) for o in run.outputs
+    ]
 
 
 def test_what_arrives_after_the_end_is_ignored():

@@ -100,9 +100,11 @@ def test_fallback_run_is_attributed_to_its_tokens():
     tokenizer = byte_fallback()
     letter = tokenizer.backend.token_to_id("a")
     stream = open_stream(tokenizer, [letter], True)
-    for token_id in byte_ids(tokenizer, "\né".encode()):
+    for count, token_id in enumerate(byte_ids(tokenizer, "\né".encode()), 1):
         assert stream.feed(token_id) == ""
+        assert stream.num_held == count
     assert stream.feed(letter) == "\néa"
+    assert stream.num_held == 0
     assert [stream.lag(characters) for characters in (1, 2, 3)] == [3, 1, 0]
 
 

@@ -11,8 +11,8 @@ from combos.answers import Answer
 from combos.requests import MAX_MODEL_LEN, Work
 from octavo import LLM
 
-# Less than two requests of MAX_MODEL_LEN: those that run at once are put back now and then.
-FEW_BLOCKS = 14
+# Two requests of MAX_MODEL_LEN and the null block: of those that run at once, some are put back.
+FEW_BLOCKS = 18
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mix:
             "async_scheduling": self.steps_in_flight == 2,
             "num_gpu_blocks_override": (few_blocks or FEW_BLOCKS) if self.few_blocks else 600,
         }
-        return options | {"max_num_seqs": 10, "max_model_len": MAX_MODEL_LEN}
+        return options | {"max_num_seqs": 16, "max_model_len": MAX_MODEL_LEN}
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_whole_vocabulary(family, name, chunk, few_blocks):
         *(Work(f"drawn {i}", ids(20, i), seeded(i, 36, **everything)) for i in range(7)),
         Work("scored", ids(128, 3), greedy(0, prompt_logprobs=-1)),
     ]
-    llm = start(family(name).folder, max_logprobs=-1, **Mix(chunk, True, few_blocks).options())
+    llm = start(family(name).folder, max_logprobs=-1, **Mix(chunk, True, few_blocks).options(12))
     run = serve(llm, works)
     llm.shutdown()
     assert (run.num_preemptions > 0) == few_blocks

@@ -61,7 +61,7 @@ def test_a_core_in_a_process_of_its_own(family, mix):
 
 # One request of the largest length, the null block and a few: three groups of layers take three
 # blocks for 16 tokens, and those behind a window are given up early.
-FEW_BLOCKS = {"qwen2-window": 26, "mistral-window": 10}
+FEW_BLOCKS = {"qwen2-window": 32, "mistral-window": 14}
 
 
 def check(tiny, mix, few_blocks=None, *, own_process=False):

@@ -86,7 +86,7 @@ class CudaGraphRunner:
         self._platform = platform
         self._pool = torch.cuda.graph_pool_handle()
         self._captured: dict[tuple[StepShape, bool], _Captured] = {}
-        self._met: Counter[tuple[StepShape, bool]] = Counter()
+        self._met: Counter[StepShape] = Counter()  # mixed shapes without a graph yet
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
@@ -96,9 +96,10 @@ class CudaGraphRunner:
         merged = plan.plain_decode and self._step.head.device_only(plan)
         captured = self._captured.get((shape, merged))
         if captured is None:
-            self._met[shape, merged] += 1
-            if not plan.plain_decode and self._met[shape, merged] < _MIXED_MEETINGS:
-                return self._eager.run(plan)
+            if not plan.plain_decode:
+                self._met[shape] += 1
+                if self._met[shape] < _MIXED_MEETINGS:
+                    return self._eager.run(plan)
             captured = self._capture(shape, merged)
         # The results of the step before are still being copied from the tensors a replay writes.
         self._platform.wait_for_copies()

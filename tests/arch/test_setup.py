@@ -39,7 +39,22 @@ def test_a_torch_without_metadata_is_not_there(setup, tmp_path):
     (package,) = tmp_path.glob("lib/python*/site-packages")
     (package / "torch").mkdir()
     python = str(tmp_path / "bin" / "python")
-    assert not setup.has_torch(python)
+    assert not setup.has_package(python, "torch")
     (package / "torch-9.dist-info").mkdir()
     (package / "torch-9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9\n")
-    assert setup.has_torch(python)
+    assert setup.has_package(python, "torch")
+
+
+def test_triton_comes_with_the_tests_unless_torch_brought_it(setup, tmp_path, monkeypatch):
+    venv.create(tmp_path, with_pip=False)
+    (package,) = tmp_path.glob("lib/python*/site-packages")
+    python, commands = str(tmp_path / "bin" / "python"), []
+    monkeypatch.setattr(setup, "run", lambda *words, check=True: commands.append(words) or False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    setup.install_triton(python)
+    assert [words[-1] for words in commands] == [setup.TRITON]
+    (package / "triton-3.6.0.dist-info").mkdir()
+    (package / "triton-3.6.0.dist-info" / "METADATA").write_text("Name: triton\nVersion: 3.6.0\n")
+    setup.install_triton(python)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert len(commands) == 1

@@ -105,22 +105,37 @@ def test_tokens_of_transformers(model_dir, prompts, expected, options):
     assert generate(model_dir, prompts, **options) == expected
 
 
-def test_seeded_sampling_with_graphs_on_and_off(model_dir, prompts):
+RANDOM = [{}, {"top_p": 0.9}, {"top_k": 20}, {"top_k": 50, "top_p": 0.8, "min_p": 0.02}]
+EDITED = [
+    {"repetition_penalty": 1.2, "frequency_penalty": 0.3, "presence_penalty": 0.2},
+    {"logit_bias": {7: 4.0, 9: -100.0}, "top_p": 0.95},
+    {"allowed_token_ids": list(range(100, 900)), "top_k": 30},
+    {"min_tokens": 9, "stop_token_ids": list(range(1000))},
+]
+HOST = [{"logprobs": 3}, {"temperature": 0.0, "logprobs": 1, "presence_penalty": 1.0}]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [RANDOM, [*RANDOM, {"temperature": 0.0}, *EDITED], [*EDITED, *HOST]],
+    ids=["random", "edited", "host"],
+)
+def test_seeded_sampling_whatever_is_switched_on(model_dir, prompts, kinds):
+    """Rows of every variant of sampling, in graphs and out of them, with other rows and alone."""
     from octavo import SamplingParams  # noqa: PLC0415 (collected without a GPU too)
 
     params = [
         SamplingParams(
-            temperature=0.9,
-            top_p=(1.0, 0.9)[i % 2],
-            top_k=(0, 20)[i // 2 % 2],
-            seed=i,
-            max_tokens=NUM_TOKENS,
-            ignore_eos=True,
+            **{"temperature": 0.9, "seed": i, "ignore_eos": True, **kinds[i % len(kinds)]},
+            max_tokens=NUM_TOKENS - 3 * i,
             detokenize=False,
         )
         for i in range(len(prompts))
     ]
     eager = generate(model_dir, prompts, params, enforce_eager=True)
     assert generate(model_dir, prompts, params) == eager
+    assert generate(model_dir, prompts, params, async_scheduling=False) == eager
+    preempted = {"enable_prefix_caching": False, "num_gpu_blocks_override": 70}
+    assert generate(model_dir, prompts, params, **preempted) == eager
     alone = [generate(model_dir, prompts[i : i + 1], params[i : i + 1])[0] for i in (2, 5)]
     assert alone == [eager[2], eager[5]]

@@ -202,12 +202,6 @@ def test_long_rows_go_to_cudnn():
         cases.assert_close(out, expected, torch.bfloat16)
 
 
-@pytest.mark.parametrize(("num_rows", "num_tokens"), [(1, 151936), (64, 32001)])
-def test_sampling(num_rows, num_tokens):
-    cases.check_sampling(num_rows, num_tokens, "cuda")
-    cases.check_greedy_checked(num_rows, num_tokens, torch.bfloat16, "cuda")
-
-
 @pytest.mark.parametrize("num_rows", [1, 300])
 def test_inputs(num_rows):
     cases.check_inputs(num_rows, "cuda")

@@ -73,13 +73,13 @@ def test_few_row_counts_reach_the_library():
     product = prepare_linear(torch.randn(8, 8), None)
     assert isinstance(product, PackedLinear)
     seen = set()
-    original = product._product
+    original = product.product
 
     def record(x):
         seen.add(x.shape[0])
         return original(x)
 
-    product._product = record
+    product.product = record
     for rows in range(1, 1200):
         product(torch.zeros(rows, 8))
     assert len(seen) <= 36

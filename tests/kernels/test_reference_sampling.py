@@ -219,9 +219,9 @@ def test_rows_without_a_number_do_not_stop_truncation() -> None:
 
 def test_min_p_is_relative_to_the_likeliest() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.5, 0.3, 0.15, 0.05]]).log()
-    kernels.apply_min_p(logits, None, torch.tensor([0.29, 0.0]))
+    kernels.apply_min_p(logits, None, torch.tensor([0.29, 0.0]).log())
     assert logits.isfinite().tolist() == [[True, True, True, False], [True] * 4]
-    kernels.apply_min_p(logits, torch.tensor([1]), torch.tensor([1.0]))
+    kernels.apply_min_p(logits, torch.tensor([1]), torch.tensor([0.0]))
     assert logits.isfinite().tolist() == [[True, True, True, False], [True] + [False] * 3]
 
 
@@ -306,3 +306,16 @@ def test_no_top_logprobs_give_the_token_alone() -> None:
     assert ids.tolist() == [[3], [0]]
     torch.testing.assert_close(values, torch.full((2, 1), -math.log(4)))
     assert rank.tolist() == [4, 1]
+
+
+def test_masks_bar_the_tokens_whose_bits_are_zero():
+    logits = torch.arange(2 * 70, dtype=torch.float32).reshape(2, 70)
+    masks = torch.zeros(1, 3, dtype=torch.int32)
+    masks[0, 0] = 1 << 5
+    masks[0, 1] = -(1 << 31)  # token 63
+    masks[0, 2] = 1 << 2  # token 66
+    before = logits.clone()
+    kernels.keep_masked(logits, torch.tensor([1]), masks)
+    assert torch.equal(logits[0], before[0])
+    assert torch.isfinite(logits[1]).nonzero().flatten().tolist() == [5, 63, 66]
+    assert torch.equal(logits[1, [5, 63, 66]], before[1, [5, 63, 66]])

@@ -8,6 +8,7 @@ from support.interpreter import require_interpreter
 
 require_interpreter()
 cases = pytest.importorskip("support.kernel_cases", exc_type=ImportError)
+decode_map = pytest.importorskip("octavo.kernels.decode_map", exc_type=ImportError)
 
 DECODE = [(1, 5), (1, 200), (1, 33), (1, 64)]
 DRAFTS = [(4, 140), (16, 170), (1, 16), (16, 16)]
@@ -48,6 +49,36 @@ def test_matches_reference(rows, padding, params):
 def test_matches_reference_in_float16(rows):
     params = make_params((8, 2, 32), window=60, sinks=True)
     cases.check_attention(rows, params, "cpu", torch.float16)
+
+
+@pytest.mark.parametrize("block_size", [32, 128])
+def test_blocks_as_long_as_a_tile_and_longer(block_size):
+    rows = [(1, 140), (40, 150), (1, 3)]
+    cases.check_attention(
+        rows, make_params((4, 2, 16)), "cpu", torch.float32, block_size=block_size
+    )
+
+
+def test_blocks_that_fill_the_memory_of_a_program_are_refused():
+    def reasons(head_size, block_size):
+        setup = cases.make_setup(make_params((4, 2, head_size)), block_size, dtype=torch.bfloat16)
+        return [r for r in cases.TritonAttention.unsupported(setup) if "blocks of" in r]
+
+    assert not reasons(128, 128)
+    assert not reasons(256, 64)
+    assert reasons(256, 128) == [
+        "blocks of 128 tokens with heads of 256 torch.bfloat16 are more than a multiprocessor's "
+        "memory holds"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "group", "tile"),
+    [(1, 4, 32), (8, 8, 32), (32, 4, 64), (128, 4, 64), (256, 4, 32), (256, 2, 64), (1, 2, 64)],
+)
+def test_tiles_of_keys_by_load(num_rows, group, tile):
+    """As measured; see benchmarks/kernels.py."""
+    assert decode_map.decode_config(128, 2, group, num_rows=num_rows, group=group).tile == tile
 
 
 def test_many_rows_share_programs():

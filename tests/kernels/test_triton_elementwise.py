@@ -48,6 +48,7 @@ def test_embedding(num_tokens, width):
         ((2, 1, 16), 8, True, False, 261),
         ((3, 1, 128), 128, True, True, 2),
         ((5, 1, 40), 40, False, False, 1),
+        ((4, 2, 16), 2, True, False, 3),
     ],
 )
 def test_qk_norm_rope_cache(heads, rotary_dim, is_neox, has_norm, num_tokens, dtype):

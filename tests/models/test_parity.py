@@ -41,7 +41,7 @@ def test_prefill_at_once(pair, length):
     assert_equal_logits(logits, reference_logits(theirs, tokens))
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 16, 50])
+@pytest.mark.parametrize("chunk", [7, 16, 50])
 def test_prefill_in_chunks(pair, chunk):
     theirs, ours = pair
     tokens = prompt_of(75, seed=chunk)

@@ -13,7 +13,8 @@ COMMON = [*SHAPE.split(), "--disable-tqdm"]
 
 @pytest.mark.parametrize("backend", ["openai", "openai-chat"])
 def test_every_request_is_measured(server, tmp_path, capsys, backend):
-    words = f"--backend {backend} --base-url {server.url} --num-clients 2 --num-warmups 3".split()
+    words = f"--backend {backend} --base-url {server.url} --num-client-processes 2".split()
+    words += ["--num-warmups", "3"]
     words += f"--save-result --save-detailed --result-dir {tmp_path}".split()
     assert main([*COMMON, *words, "--result-filename", "r.json", "--goodput", "ttft:60000"]) == 0
     result = json.loads((tmp_path / "r.json").read_text())
@@ -29,10 +30,38 @@ def test_every_request_is_measured(server, tmp_path, capsys, backend):
 
 
 def test_concurrency_is_kept(server, tmp_path):
-    words = f"--base-url {server.url} --max-concurrency 3 --num-clients 2 --save-result".split()
-    words += ["--result-dir", str(tmp_path), "--result-filename", "r.json"]
+    words = f"--base-url {server.url} --max-concurrency 3 --num-client-processes 2".split()
+    words += ["--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
     assert main([*COMMON, *words]) == 0
     assert json.loads((tmp_path / "r.json").read_text())["max_concurrent_requests"] <= 3
+
+
+def test_more_processes_than_streams(server, tmp_path):
+    words = f"--base-url {server.url} --max-concurrency 1 --num-client-processes 3".split()
+    words += ["--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
+    assert main([*COMMON, *words]) == 0
+    assert json.loads((tmp_path / "r.json").read_text())["max_concurrent_requests"] == 1
+
+
+def test_everything_that_can_be_asked_for(server, tmp_path, capsys):
+    plots = [str(tmp_path / "a.html"), str(tmp_path / "b.HTML")]
+    words = f"--base-url {server.url} --dataset-name prefix_repetition --ramp-up-strategy linear"
+    words += " --ramp-up-start-rps 50 --ramp-up-end-rps 200 --prefix-repetition-prefix-len 8"
+    words += " --prefix-repetition-suffix-len 4 --prefix-repetition-num-prefixes 2 --output-len 3"
+    words += " --top-p 0.9 --header X-Test=1 --metadata note=x --save-result --label l"
+    words += f" --result-dir {tmp_path} --result-filename r.json --plot"
+    assert main([*COMMON, *words.split(), *plots]) == 0
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["total_input_tokens"] == 20 * 12
+    assert result["total_output_tokens"] == 20 * 3
+    assert (result["note"], result["label"]) == ("x", "l")
+    assert "<svg" in (tmp_path / "a.html").read_text()
+    assert (tmp_path / "b.HTML").exists()
+
+
+def test_a_server_that_records_no_traces(server):
+    with pytest.raises(OctavoError, match="profiler"):
+        main([*COMMON, "--base-url", server.url, "--profile"])
 
 
 def test_failed_requests_are_told(server, capsys):

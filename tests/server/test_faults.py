@@ -86,12 +86,21 @@ REFUSED = [
         {"messages": USER, "chat_template_kwargs": {"documents": [{"text": "a"}]}},
         "chat_template_kwargs",
     ),
+    (
+        CHAT,
+        {"messages": USER, "structured_outputs": {"regex": "[a-"}},
+        "structured_outputs.regex",
+    ),
+    (
+        CHAT,
+        {
+            "messages": USER,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "s"}},
+        },
+        "response_format.json_schema.schema",
+    ),
 ]
 NOT_BUILT = [
-    (CHAT, {"structured_outputs": {"choice": ["positive", "negative"]}}),
-    (CHAT, {"structured_outputs": {"regex": "[a-"}}),
-    (CHAT, {"response_format": {"type": "json_object"}}),
-    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "s"}}}),
     (CHAT, {"guided_json": {}}),
     (CHAT, {"tools": [TOOL]}),
     (CHAT, {"tools": [TOOL], "tool_choice": "required"}),

@@ -1,6 +1,7 @@
 """Start and stop of the HTTP server, the engine faked."""
 
 import json
+import shutil
 import threading
 
 import httpx
@@ -12,6 +13,7 @@ from octavo.entrypoints.openai.serve import run_server
 from octavo.entrypoints.openai.sockets import listening_socket
 from octavo.types.errors import ConfigError, EngineDeadError
 from support.http_server import wait_until
+from support.tiny import tiny_folder
 
 ENDLESS = {"prompt": "a", "max_tokens": 250, "vllm_xargs": {"sleep": 0.05}}
 
@@ -90,6 +92,32 @@ def test_a_missing_chat_template_is_told_before_the_model_is_looked_for():
     options = EngineArgs(model="/no/such/model", chat_template="no/such/template.jinja")
     with pytest.raises(ConfigError, match=r"no/such/template\.jinja"):
         run_server(options, ServerArgs(port=0))
+
+
+@pytest.mark.parametrize("template", ["{% for m in messages %}", "{{ messages["])
+def test_a_template_that_is_no_template_is_told_before_the_model_is_looked_for(tmp_path, template):
+    path = tmp_path / "broken.jinja"
+    path.write_text(template)
+    for setting in (str(path), template):
+        options = EngineArgs(model="/no/such/model", chat_template=setting)
+        with pytest.raises(ConfigError, match="not valid Jinja, line 1"):
+            run_server(options, ServerArgs(port=0))
+
+
+def test_the_models_own_template_is_looked_at_before_its_weights(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = "{% if %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    options = EngineArgs(model=str(folder), load_format="dummy", device="cpu")
+    with pytest.raises(ConfigError, match=r"model's chat template.*--chat-template"):
+        run_server(options, ServerArgs(port=0))
+
+
+def test_an_unknown_store_of_responses_is_told_first():
+    with pytest.raises(ConfigError, match="responses_store"):
+        run_server(None, ServerArgs(responses_store="disk", port=0))
 
 
 def test_template_variables_that_requests_set_are_refused_first():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from octavo.attention.interface import (
     AttentionParams,
     AttentionSetup,
     CommonAttentionMetadata,
+    SharedPrefixRows,
 )
 
 
@@ -30,6 +32,7 @@ def make_setup(
     *,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    batch_invariant: bool = False,
 ) -> AttentionSetup:
     return AttentionSetup(
         params=params,
@@ -40,6 +43,7 @@ def make_setup(
         max_num_rows=256,
         max_num_tokens=4096,
         max_model_len=4096,
+        batch_invariant=batch_invariant,
     )
 
 
@@ -55,10 +59,12 @@ def make_step(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     poison: bool = True,
+    groups: Sequence[tuple[int, int, int]] = (),
 ) -> Step:
     """Rows with `query_lens` tokens at the end of sequences of `seq_lens` tokens.
 
     Everything in the cache that belongs to no sequence is NaN, except the null block.
+    `groups`: (first row, number of rows, tokens, a multiple of the block size) that begin alike.
     """
     random = torch.Generator().manual_seed(seed)
     num_rows = len(query_lens)
@@ -78,6 +84,12 @@ def make_step(
             used = min(block_size, length - index * block_size)
             page = cache[block, layer, :, :, :used]
             page.copy_(torch.randn(page.shape, generator=random))
+    shared = torch.zeros(2, num_rows, dtype=torch.int32)
+    for first, size, tokens in groups:
+        rows = slots[first : first + size]
+        table[rows, : tokens // block_size] = table[rows[0], : tokens // block_size].clone()
+        shared[0, first : first + size] = first
+        shared[1, first : first + size] = tokens
     num_tokens = sum(query_lens)
     width = params.num_heads + 2 * params.num_kv_heads
     qkv = torch.randn(num_tokens, width, params.head_size, generator=random).to(dtype)
@@ -95,6 +107,7 @@ def make_step(
         num_tokens=num_tokens,
         max_query_len=max(query_lens, default=0),
         max_seq_len=max(seq_lens, default=0),
+        shared_prefixes=SharedPrefixRows(*shared.to(device)) if groups else None,
     )
     return Step(
         q=qkv.to(device)[:, : params.num_heads],

@@ -1,7 +1,8 @@
-"""Compile every Triton kernel for sm_90a without a GPU and print what came out, a line per kernel.
+"""Compile Triton kernels for sm_90a without a GPU and print what came out, a line per variant.
 
-Run as a program, for it replaces Triton's driver. The kernels' own wrappers are called on CPU
-tensors, so the variants are those a GPU would get; launches end when the code is there.
+Run as a program with the names of parts (none: all), for it replaces Triton's driver. The kernels'
+own wrappers are called on CPU tensors, so the variants are those a GPU would get; launches end when
+the code is there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -18,15 +20,22 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels import activation, embedding, inputs, norm, penalties, rotary_cache, sample
 from octavo.kernels.chunk_attention import Chunk, chunk_attention
 from octavo.kernels.decode_map import build_decode_map, decode_config
+from octavo.kernels.draw import draw
+from octavo.kernels.invariant_attention import invariant_attention
+from octavo.kernels.invariant_gemm import invariant_gemm, invariant_tile
+from octavo.kernels.invariant_map import build_invariant_map, invariant_config
 from octavo.kernels.paged_decode import paged_decode
 from octavo.kernels.paged_prefill import build_prefill_map, paged_prefill, prefill_config
+from octavo.kernels.slot_tables import NUM_FEATURES, NUM_WORDS, SlotTables
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from octavo.kernels.stream_gemm_table import measured_configs
+from octavo.kernels.top_logprobs import top_logprobs
 
 BF16 = torch.bfloat16
+MULTIPROCESSORS = 132  # of an H200
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 INSTRUCTIONS = ("HGMMA", "HMMA", "LDGSTS", "LDL", "STL", "ACQBULK")
 
@@ -78,17 +87,39 @@ def _small_kernels() -> None:
         rest = (1e-6, _zeros(8, 128, dtype=torch.float32), at, at, kv, 128, True)
         qkv = _zeros(tokens, 6144)
         rotary_cache.qk_norm_rope_cache(qkv, weight[:128], weight[:128], *rest, pdl=True)
-    logits = _zeros(4, 151936, dtype=torch.float32)
-    sample.greedy(logits)
-    sample.greedy_checked(logits)
-    keys = sample.row_keys(*_zeros(3, 4, dtype=torch.int32))
-    sample.sample(logits, None, keys)
     ints, longs = _zeros(5, dtype=torch.int32), _zeros(4, dtype=torch.int64)
     inputs.staged_write(ints, ints, ints)
     inputs.token_inputs(ints, ints, ints, longs, ints, ints)
     table = _zeros(5, 64, dtype=torch.int32)
     inputs.slot_mapping(longs, ints[:4], longs, table, 16)
     inputs.commit(longs, ints, longs, longs, ints, ints)
+
+
+def _sampling_kernels() -> None:
+    vocab, int32, int64, float32 = 151936, torch.int32, torch.int64, torch.float32
+    ids, values = _zeros(4, 16, dtype=int64), _zeros(4, 16, dtype=float32)
+    tables = SlotTables(
+        params=_zeros(5, NUM_WORDS, dtype=int32),
+        features=_zeros(5, NUM_FEATURES, dtype=int32),
+        seen=_zeros(4, vocab, dtype=int32),
+        penalties=_zeros(4, 4, dtype=float32),
+        allowed=_zeros(4, vocab, dtype=torch.bool),
+        bias_ids=ids,
+        bias_values=values,
+        min_tokens_ids=ids,
+        min_tokens=ids[:, :1],
+    )
+    slots, positions = _zeros(4, dtype=int64), _zeros(4, dtype=int32)
+    for dtype in (BF16, float32):
+        logits = _zeros(4, vocab, dtype=dtype)
+        sample.greedy(logits)
+        sample.greedy_checked(logits)
+        for edits in (False, True):
+            draw(logits, slots, positions, tables, edits=edits)
+        for normalize in (False, True):
+            top_logprobs(logits, slots, 5, normalize)
+    penalties.apply_penalties(logits, slots, tables.seen, slots, tables.penalties, None)
+    penalties.count_outputs(slots, slots, tables)
 
 
 def _attention_kernels() -> None:
@@ -117,6 +148,39 @@ def _attention_kernels() -> None:
             **heads,
         )
         paged_decode(q, kv, q.clone(), start_loc, decode_map, scale=1.0)
+        for num_rows in (4, 256):  # with the tiles for some rows and for many
+            rows = _zeros(num_rows + 1, dtype=torch.int32)
+            shared_map = build_decode_map(
+                rows,
+                rows[1:],
+                _zeros(num_rows, dtype=torch.int64),
+                table,
+                block_size=16,
+                head_size=head_size,
+                max_query_len=query_len,
+                window=0,
+                config=decode_config(
+                    head_size,
+                    2,
+                    query_len * num_heads // num_kv_heads,
+                    num_rows=num_rows,
+                    group=num_heads // num_kv_heads,
+                ),
+                shared_rows=(rows[1:], rows[1:]),
+                **heads,
+            )
+            paged_decode(q, kv, q.clone(), rows, shared_map, scale=1.0)
+        invariant_map = build_invariant_map(
+            start_loc,
+            seq_lens,
+            slots,
+            num_tokens=4,
+            head_size=head_size,
+            window=0,
+            config=invariant_config(head_size, 2),
+            **heads,
+        )
+        invariant_attention(q, kv, q.clone(), table, invariant_map, scale=1.0)
         prefill_map = build_prefill_map(
             start_loc,
             seq_lens,
@@ -159,6 +223,26 @@ def _gemm_kernels() -> None:
         stream_gemm(_zeros(num_rows, inner), weight, None, config, arrivals, pdl=True)
 
 
+def _invariant_kernels() -> None:
+    for num_out, inner in [(6144, 4096), (4096, 12288), (1024, 2048), (1000, 200)]:
+        weight = _zeros(num_out, inner)
+        for num_rows in (1, 32, 64, 65, 200, 4096):
+            config = invariant_tile(num_rows, num_out, inner, 2, MULTIPROCESSORS)
+            invariant_gemm(_zeros(num_rows, inner), weight, None, config, pdl=True)
+    x, weight = _zeros(40, 512, dtype=torch.float32), _zeros(64, 512, dtype=torch.float32)
+    invariant_gemm(x, weight, None, invariant_tile(40, 64, 512, 4, MULTIPROCESSORS))
+
+
+PARTS = {
+    "small": _small_kernels,
+    "sampling": _sampling_kernels,
+    "attention": _attention_kernels,
+    "chunk": _chunk_kernels,
+    "gemm": _gemm_kernels,
+    "invariant": _invariant_kernels,
+}
+
+
 def main() -> None:
     driver.set_active(_NoDevice())
     run = JITFunction.run
@@ -168,8 +252,8 @@ def main() -> None:
         seen.append((self.__name__, run(self, *args, grid=grid, warmup=True, **kwargs)))
 
     JITFunction.run = compile_only
-    for part in (_small_kernels, _attention_kernels, _chunk_kernels, _gemm_kernels):
-        part()
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()
     reported = set()
     for name, kernel in seen:
         if kernel.hash not in reported:

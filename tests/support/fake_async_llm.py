@@ -24,11 +24,18 @@ from octavo.engine.metrics import EngineMetrics
 from octavo.engine.output_processor import OutputProcessor
 from octavo.engine.prompts import parse_prompt
 from octavo.engine.serial import EngineFacts
+from octavo.structured_output.interface import BACKENDS, GrammarError
 from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from octavo.types.engine_output import EngineCoreOutput, FinishReason, TokenLogprobs
-from octavo.types.errors import EngineDeadError, GenerationError, QueueFullError
+from octavo.types.errors import (
+    EngineDeadError,
+    GenerationError,
+    OctavoError,
+    QueueFullError,
+    RequestError,
+)
 from octavo.types.request import EngineCoreRequest
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.types.stats import SchedulerStats
 from support.tiny import fake_config
 
@@ -75,6 +82,8 @@ class FakeAsyncLLM:
         self._max_running = max_running
         self._sleep = sleep
         self._failure: str | None = None
+        self.is_recording = False  # a trace
+        self.script: str | None = None  # what every request is answered with, then ends
         self.aborted: list[str] = []
         self.seen: list[tuple[Any, SamplingParams, dict[str, Any]]] = []
 
@@ -94,8 +103,29 @@ class FakeAsyncLLM:
         if self._failure is not None:
             raise EngineDeadError(self._failure)
 
+    async def check_grammar(self, spec: StructuredOutputsParams) -> None:
+        try:
+            BACKENDS.get("guidance").check(self._inputs.structure(spec))
+        except GrammarError as error:
+            raise RequestError(str(error), f"structured_outputs.{error.param}") from None
+
     async def reset_prefix_cache(self) -> bool:
-        return True
+        return self.num_running == 0
+
+    async def start_profile(self) -> None:
+        if self.is_recording:
+            raise OctavoError("a trace is being recorded already")
+        self.is_recording = True
+
+    async def stop_profile(self, folder: str) -> str:
+        if not self.is_recording:
+            raise OctavoError("no trace is being recorded")
+        self.is_recording = False
+        return f"{folder}/trace"
+
+    async def abort(self, request_ids: str | list[str]) -> None:
+        names = [request_ids] if isinstance(request_ids, str) else request_ids
+        self._outputs.abort([one for name in names for one in self._outputs.internal_ids(name)])
 
     def shutdown(self) -> None:
         self.die("the engine was shut down")
@@ -117,6 +147,8 @@ class FakeAsyncLLM:
             sampling_params,
             priority=options.get("priority", 0),
         )
+        if sampling_params.structured_outputs is not None:
+            await self.check_grammar(sampling_params.structured_outputs)
         if self.num_running + sampling_params.n > self._max_running:
             raise QueueFullError("the queue is full; try again later")
         collector = RequestOutputCollector(sampling_params.output_kind)
@@ -147,7 +179,7 @@ class FakeAsyncLLM:
     async def _produce(self, index: int, request: EngineCoreRequest) -> None:
         script = request.sampling_params.extra_args or {}
         pause = script.get("sleep", self._sleep)
-        tokens = self._script(script.get("text"), index)
+        tokens = self._script(script.get("text", self.script), index)
         first = True
         for k in itertools.count():
             await asyncio.sleep(pause)

@@ -19,6 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo.config.kv_specs import kv_cache_specs
 from octavo.config.octavo_config import OctavoConfig
 from octavo.executor.interface import Executor
@@ -26,7 +29,7 @@ from octavo.types.engine_output import TokenLogprobs
 from octavo.types.errors import ConfigError
 from octavo.types.kv_spec import KVCacheConfig, KVCacheSpec
 from octavo.types.runner_output import ModelRunnerOutput
-from octavo.types.scheduler_output import NewRequestData, SchedulerOutput
+from octavo.types.scheduler_output import GrammarMasks, NewRequestData, SchedulerOutput
 
 NUM_BLOCKS = 512
 SPECIAL_TOKENS = 3  # ids below are never sampled unless scripted
@@ -101,6 +104,7 @@ class FakeExecutor(Executor):
         self._config = config
         self._slots: dict[int, Slot] = {}
         self._blocks = 0
+        self._waiting: tuple[SchedulerOutput, ModelRunnerOutput] | None = None
 
     def kv_cache_specs(self) -> dict[str, KVCacheSpec]:
         return kv_cache_specs(self._config)
@@ -120,12 +124,30 @@ class FakeExecutor(Executor):
             seed = 0 if new.sampling_params.greedy else new.seed
             self._slots[new.slot] = Slot(new, History(seed, new.token_ids))
         assert step.total_num_scheduled_tokens == sum(step.num_scheduled_tokens) > 0
+        assert self._waiting is None, "the step before has not been sampled"
         output = ModelRunnerOutput(step.step_id)
-        seconds = 0.0
+        if step.grammar_rows:
+            self._waiting = step, output
+        else:
+            self._run_rows(step, output, {})
+        scripts = [self._slots[slot].script for slot in step.slots]
+        return Handle(output, max(script.get("sleep", 0.0) for script in scripts))
+
+    def sample_tokens(self, masks: GrammarMasks) -> None:
+        assert self._waiting is not None, "no step waits for masks"
+        (step, output), self._waiting = self._waiting, None
+        assert masks.step_id == step.step_id
+        assert set(masks.rows) <= set(step.grammar_rows)
+        self._run_rows(step, output, dict(zip(masks.rows, masks.masks, strict=True)))
+
+    def _run_rows(
+        self,
+        step: SchedulerOutput,
+        output: ModelRunnerOutput,
+        masks: dict[int, npt.NDArray[np.int32]],
+    ) -> None:
         for row, slot in enumerate(step.slots):
-            self._run_row(step, row, self._slots[slot], output)
-            seconds = max(seconds, self._slots[slot].script.get("sleep", 0.0))
-        return Handle(output, seconds)
+            self._run_row(step, row, self._slots[slot], output, masks.get(row))
 
     def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
         if method == "echo":
@@ -142,7 +164,12 @@ class FakeExecutor(Executor):
         self._slots.clear()
 
     def _run_row(
-        self, step: SchedulerOutput, row: int, slot: Slot, output: ModelRunnerOutput
+        self,
+        step: SchedulerOutput,
+        row: int,
+        slot: Slot,
+        output: ModelRunnerOutput,
+        mask: npt.NDArray[np.int32] | None,
     ) -> None:
         computed, scheduled = step.num_computed_tokens[row], step.num_scheduled_tokens[row]
         if row < step.num_decode_rows:
@@ -172,6 +199,9 @@ class FakeExecutor(Executor):
             if number < len(tokens)
             else slot.history.next_token(self._config.model.vocab_size)
         )
+        if mask is not None:
+            allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0]
+            token = int(allowed[slot.history.next_token(1 << 20) % len(allowed)])
         if script.get("bad_token_at") == number:
             token = -1
         slot.history.append(token)

@@ -5,12 +5,14 @@ Every check poisons what the kernel is to write, so that an element it leaves ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
 from octavo.attention.backends.triton import TritonAttention
-from octavo.attention.interface import AttentionParams
-from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.attention.interface import AttentionParams, SharedPrefixRows
+from octavo.kernels import activation, embedding, inputs, norm, rotary_cache
 from octavo.kernels.chunk_attention import (
     Attention,
     Chunk,
@@ -19,9 +21,11 @@ from octavo.kernels.chunk_attention import (
     chunk_shapes,  # noqa: F401
     warm_up,  # noqa: F401
 )
-from octavo.kernels.reference import elementwise, sampling
+from octavo.kernels.invariant_gemm import InvariantConfig, invariant_gemm
+from octavo.kernels.reference import elementwise
 from octavo.kernels.reference import inputs as reference_inputs
 from octavo.kernels.reference.attention import paged_attention
+from octavo.kernels.shared_map import SharedTiles
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from support.attention_steps import make_setup, make_step
 
@@ -138,6 +142,26 @@ def check_gemm(
     assert not arrivals.any()
 
 
+def check_invariant_gemm(
+    shape: tuple[int, int, int],
+    config: InvariantConfig,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    bias: bool = False,
+    pdl: bool = False,
+) -> None:
+    num_rows, num_out, inner = shape
+    wide = randn(num_rows, inner + 8, device=device, dtype=dtype)
+    x = wide[:, :inner]
+    weight = randn(num_out, inner, device=device, dtype=dtype) / inner**0.5
+    offset = randn(num_out, device=device, dtype=dtype) if bias else None
+    expected = F.linear(x.double(), weight.double(), None if offset is None else offset.double())
+    out = torch.full(expected.shape, NAN, dtype=dtype, device=device)
+    invariant_gemm(x, weight, offset, config, out=out, pdl=pdl)
+    assert_close(out, expected, dtype)
+
+
 def check_attention(
     rows: list[tuple[int, int]],
     params: AttentionParams,
@@ -146,10 +170,22 @@ def check_attention(
     *,
     padding: int = 0,
     seed: int = 0,
+    block_size: int = 16,
+    groups: Sequence[tuple[int, int, int]] = (),
+    layers: int = 3,
 ) -> None:
-    """rows: (query tokens, sequence length); `padding` empty rows behind them."""
+    """rows: (query tokens, sequence length); `padding` empty rows behind them; see make_step."""
     query_lens, seq_lens = [row[0] for row in rows], [row[1] for row in rows]
-    step = make_step(query_lens, seq_lens, params, 16, dtype=dtype, device=device, seed=seed)
+    step = make_step(
+        query_lens,
+        seq_lens,
+        params,
+        block_size,
+        dtype=dtype,
+        device=device,
+        seed=seed,
+        groups=groups,
+    )
     batch = step.batch
     exact = AttentionParams(
         **{**vars(params), "sinks": None if params.sinks is None else params.sinks.double()}
@@ -173,16 +209,30 @@ def check_attention(
             "seq_lens": torch.cat([batch.seq_lens, zeros]),
             "slots": torch.cat([batch.slots, batch.slots[:1].expand(padding)]),
         }
+        if batch.shared_prefixes is not None:
+            shared = batch.shared_prefixes
+            padded["shared_prefixes"] = SharedPrefixRows(
+                torch.cat([shared.first_rows, zeros]), torch.cat([shared.num_tokens, zeros])
+            )
         batch = type(batch)(**{**vars(batch), **padded})
-    backend = TritonAttention(make_setup(params, 16, dtype=dtype, device=device))
+    backend = TritonAttention(make_setup(params, block_size, dtype=dtype, device=device))
     metadata = backend.build_metadata(batch)
-    for _ in range(3):  # layers of one step share the maps, whose counters return to zero
+    for _ in range(layers):  # layers of one step share the maps, whose counters return to zero
         out = backend.forward(step.q, step.kv, metadata, params)
         assert_close(out, expected, dtype)
     for decode_map in metadata.decode_maps.values():
         assert not decode_map.arrivals.any()
+        if decode_map.shared is not None:
+            check_at_rest(decode_map.shared)
     if metadata.prefill_map is not None:
         assert int(metadata.prefill_map.counters[1]) == 0
+
+
+def check_at_rest(shared: SharedTiles) -> None:
+    """No part of any tile counts as done between two layers."""
+    num_tiles, num_heads = int(shared.ints[0]), shared.partials.shape[1]
+    arrivals = shared.ints[16 + 3 * shared.capacity :][: num_tiles * num_heads]
+    assert not arrivals.any()
 
 
 def exact_attention(
@@ -241,28 +291,6 @@ def check_chunk(
     assert out[starts[row + 1] :].isnan().all()
 
 
-def check_sampling(num_rows: int, num_tokens: int, device: str) -> None:
-    logits = torch.randn(num_rows, num_tokens).to(device)
-    assert torch.equal(sample.greedy(logits), logits.argmax(dim=-1))
-    ties = torch.zeros(num_rows, num_tokens, device=device)
-    assert not sample.greedy(ties).any()
-    ties[:, num_tokens // 3 :] = 1.0
-    assert (sample.greedy(ties) == num_tokens // 3).all()
-    nan = sample.greedy(torch.full_like(ties, NAN))
-    assert ((nan >= 0) & (nan < num_tokens)).all()
-
-    low, high, positions = torch.randint(-(1 << 31), 1 << 31, (3, num_rows)).int().to(device)
-    keys = sample.row_keys(low, high, positions)
-    for key, expected in zip(keys, sampling.row_keys(low, high, positions), strict=True):
-        assert torch.equal(key, expected)
-    order = torch.randperm(num_rows).to(device)
-    index = order[: max(num_rows // 2, 1)]
-    subset = (keys[0][index].contiguous(), keys[1][index].contiguous())
-    drawn = sample.sample(logits, None, keys)
-    assert torch.equal(drawn, sampling.sample(logits, None, keys))
-    assert torch.equal(sample.sample(logits, index, subset), drawn[index])
-
-
 def check_inputs(num_rows: int, device: str) -> None:
     num_slots, max_blocks = num_rows + 3, 9
     data = torch.zeros(1000, dtype=torch.int32, device=device)
@@ -306,14 +334,3 @@ def check_commit(num_rows: int, padding: int, device: str) -> None:
     inputs.commit(slots, start_loc, rows, token_ids, *state)
     for got, want in zip(state, expected, strict=True):
         assert torch.equal(got, want)
-
-
-def check_greedy_checked(num_rows: int, num_tokens: int, dtype: torch.dtype, device: str) -> None:
-    logits = torch.randn(num_rows + 3, num_tokens).to(device, dtype)
-    logits[0, num_tokens // 2] = NAN
-    logits[1] = float("-inf")
-    logits[2, num_tokens - 1] = float("inf")
-    token_ids, bad = sample.greedy_checked(logits)
-    assert bad.tolist() == [True] * 3 + [False] * num_rows
-    assert not token_ids[:3].any()
-    assert torch.equal(token_ids, sampling.greedy_checked(logits)[0])

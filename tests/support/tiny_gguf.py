@@ -26,6 +26,14 @@ _NAMES = {
 }
 
 
+# Gemma 2 and 3 mean another norm by "ffn_norm", and have more.
+_SANDWICH = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
 def hf_weights(arch: str, tied: bool = False) -> dict[str, np.ndarray]:
     """Random weights in the Hugging Face layout, multiples of 1/64 so that Q8_0 is near."""
     rng = np.random.default_rng(7)
@@ -48,7 +56,9 @@ def hf_weights(arch: str, tied: bool = False) -> dict[str, np.ndarray]:
             "input_layernorm.weight": (HIDDEN,),
             "post_attention_layernorm.weight": (HIDDEN,),
         }
-        if arch == "qwen3":
+        if arch in ("gemma2", "gemma3"):
+            shapes |= {f"{norm}.weight": (HIDDEN,) for norm in _SANDWICH}
+        if arch in ("qwen3", "gemma3"):
             shapes |= {f"self_attn.{part}_norm.weight": (HEAD_DIM,) for part in "qk"}
         if arch == "qwen2":
             shapes |= {
@@ -101,11 +111,13 @@ def write_gguf(
     for name, array in weights.items():
         if arch == "llama":
             array = _interleave(name, array)
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            array = array + 1
         if quantize is not None and array.ndim == 2:
             data = gguf.quants.quantize(array, quantize)
-            writer.add_tensor(gguf_name(name), data, raw_dtype=quantize)
+            writer.add_tensor(gguf_name(name, arch), data, raw_dtype=quantize)
         else:
-            writer.add_tensor(gguf_name(name), array)
+            writer.add_tensor(gguf_name(name, arch), array)
     for name, array in (tensors or {}).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
@@ -115,14 +127,15 @@ def write_gguf(
     return path
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, arch: str = "llama") -> str:
     """The GGUF name of a Hugging Face tensor."""
     outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     stem, _, suffix = name.rpartition(".")
     if stem in outer:
         return f"{outer[stem]}.{suffix}"
     _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{_NAMES[part]}.{suffix}"
+    names = _NAMES | _SANDWICH if arch in ("gemma2", "gemma3") else _NAMES
+    return f"blk.{layer}.{names[part]}.{suffix}"
 
 
 def _interleave(name: str, array: np.ndarray) -> np.ndarray:

@@ -28,6 +28,9 @@ class AttentionParams:
     sliding_window: int | None = None  # tokens a query sees, itself included; None: all
     soft_cap: float | None = None  # scores become cap * tanh(scores / cap)
     sinks: torch.Tensor | None = None  # [num_heads]: logit of an extra key whose value is zero
+    # [num_heads] float32: scores get slope * (position of the key - that of the query), after
+    # the scale and without a soft cap (ALiBi, arXiv 2108.12409).
+    alibi_slopes: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,21 @@ class AttentionSetup:
     max_num_tokens: int
     max_model_len: int
     capability: tuple[int, int] | None = None  # CUDA compute capability
+    # A token's result depends, bit for bit, on its own sequence up to itself alone: not on the
+    # other rows of the step, nor on how its prompt was cut into steps.
+    batch_invariant: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedPrefixRows:
+    """Which rows of a step begin with the same blocks, on the device: data of a captured graph.
+
+    Rows of a group are neighbours and have one token each. There are MAX_SHARED_PREFIXES groups
+    at most.
+    """
+
+    first_rows: torch.Tensor  # [R] int32: the first row of the row's group
+    num_tokens: torch.Tensor  # [R] int32: tokens in the group's common blocks; 0: in no group
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +87,8 @@ class CommonAttentionMetadata:
     num_tokens: int
     max_query_len: int
     max_seq_len: int
+    # A backend may use them or not; None: no step has any.
+    shared_prefixes: SharedPrefixRows | None = None
 
 
 class AttentionBackend(Protocol[M]):

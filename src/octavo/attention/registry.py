@@ -14,16 +14,18 @@ logger = get_logger(__name__)
 ATTENTION_BACKENDS: Registry[type[AttentionBackend[Any]]] = Registry(
     "attention backend",
     {
+        "cpu_native": "octavo.attention.backends.cpu_native:CPUNativeAttention",
         "torch_sdpa": "octavo.attention.backends.torch_sdpa:TorchSDPA",
         "triton": "octavo.attention.backends.triton:TritonAttention",
+        "triton_invariant": "octavo.attention.backends.triton_invariant:TritonInvariant",
     },
 )
 
 # Device type -> names in the order of preference. torch_sdpa plans on the host: on a device that
 # stalls every step, so there it must be asked for.
 PREFERENCE = {
-    "cpu": ("torch_sdpa",),
-    "cuda": ("triton",),
+    "cpu": ("cpu_native", "torch_sdpa"),
+    "cuda": ("triton", "triton_invariant"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Prompts for load tests: random tokens, a ShareGPT file, or one's own."""
+"""Prompts for load tests: random tokens, shared beginnings, a ShareGPT file, or one's own."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def random_requests(
     count: int, shape: Shape, tokens: Tokens, *, as_text: bool, rng: random.Random
 ) -> list[Request]:
     """Prompts of random tokens. Texts may come out a few tokens longer or shorter."""
-    pool = sorted({id_ for _ in range(_NUM_TEXTS) for id_ in await tokens.encode(_words(rng))})
+    pool = await _pool(tokens, rng)
     prefix = rng.choices(pool, k=shape.prefix_len)
     requests = []
     for _ in range(count):
@@ -105,6 +105,32 @@ async def random_requests(
         prompt = await tokens.decode(ids) if as_text else ids
         output_len = max(1, _around(shape.output_len, shape.spread, rng))
         requests.append(Request(prompt, len(ids), output_len))
+    return requests
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Prompts that share a few long beginnings; lengths in tokens."""
+
+    prefix_len: int
+    suffix_len: int
+    num_prefixes: int
+    output_len: int
+
+
+async def prefix_requests(
+    count: int, repetition: Repetition, tokens: Tokens, *, as_text: bool, rng: random.Random
+) -> list[Request]:
+    """Every prefix with about as many random endings, in random order."""
+    pool = await _pool(tokens, rng)
+    prefixes = [rng.choices(pool, k=repetition.prefix_len) for _ in range(repetition.num_prefixes)]
+    requests = []
+    for number in range(count):
+        prefix = prefixes[number % len(prefixes)]
+        ids = prefix + rng.choices(pool, k=repetition.suffix_len)
+        prompt = await tokens.decode(ids) if as_text else ids
+        requests.append(Request(prompt, len(ids), repetition.output_len))
+    rng.shuffle(requests)
     return requests
 
 
@@ -153,6 +179,11 @@ def _repeated(requests: list[Request], count: int, path: str) -> list[Request]:
     if not requests:
         raise ConfigError(f"dataset_path={path!r} holds no usable prompt")
     return [requests[i % len(requests)] for i in range(count)]
+
+
+async def _pool(tokens: Tokens, rng: random.Random) -> list[int]:
+    """Tokens of ordinary text."""
+    return sorted({id_ for _ in range(_NUM_TEXTS) for id_ in await tokens.encode(_words(rng))})
 
 
 def _around(length: int, spread: float, rng: random.Random) -> int:

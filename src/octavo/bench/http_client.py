@@ -19,6 +19,13 @@ import msgspec
 
 class _Delta(msgspec.Struct):
     content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.content or self.reasoning or self.reasoning_content or self.tool_calls)
 
 
 class _Choice(msgspec.Struct):
@@ -86,7 +93,7 @@ class EventReader:
         if event.usage is not None:
             self._result.prompt_tokens = event.usage.prompt_tokens
             self._result.output_tokens = event.usage.completion_tokens
-        if any(c.text or (c.delta is not None and c.delta.content) for c in event.choices):
+        if any(c.text or (c.delta is not None and c.delta.says_something) for c in event.choices):
             self._result.arrivals.append(now)
 
 

@@ -45,18 +45,36 @@ class Timed:
     offset: float
 
 
-def arrival_offsets(count: int, rate: float, burstiness: float, rng: random.Random) -> list[float]:
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A rate that grows with the requests sent, by equal steps or by equal factors."""
+
+    begin: float  # requests per second
+    end: float
+    exponential: bool
+
+    def rate(self, progress: float) -> float:
+        """Requests per second when this share of the requests has been sent."""
+        if self.exponential:
+            return self.begin * math.exp(progress * math.log(self.end / self.begin))
+        return self.begin + (self.end - self.begin) * progress
+
+
+def arrival_offsets(
+    count: int, rate: float | Ramp, burstiness: float, rng: random.Random
+) -> list[float]:
     """Arrival times of `count` requests at `rate` per second, in seconds from the first.
 
     Gaps are gamma-distributed with shape `burstiness`: 1 makes a Poisson process, less is more
     bursty, more is more even. They are scaled to the rate exactly. An infinite rate sends all at
     once.
     """
-    if math.isinf(rate) or count == 0:
+    if count == 0 or (isinstance(rate, float) and math.isinf(rate)):
         return [0.0] * count
-    gaps = [rng.gammavariate(burstiness, 1.0 / (rate * burstiness)) for _ in range(count - 1)]
-    wanted = (count - 1) / rate
-    scale = wanted / sum(gaps) if gaps else 1.0
+    ramp = rate if isinstance(rate, Ramp) else Ramp(rate, rate, exponential=False)
+    means = [1.0 / ramp.rate(index / max(count - 2, 1)) for index in range(count - 1)]
+    gaps = [mean * rng.gammavariate(burstiness, 1.0 / burstiness) for mean in means]
+    scale = sum(means) / sum(gaps) if gaps else 1.0
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap * scale)
@@ -117,15 +135,19 @@ def run_load(
 def _collect(pipes: list[Connection], on_progress: Callable[[int], object]) -> dict[int, Result]:
     results: dict[int, Result] = {}
     running = list(pipes)
+    reported = dict.fromkeys(pipes, 0)
     while running:
         for pipe in wait(running):
             assert isinstance(pipe, Connection)
             message = _receive(pipe)
             if isinstance(message, int):
-                on_progress(message)
+                done = message
             else:
+                done = len(message) - reported[pipe]
                 results |= message
                 running.remove(pipe)
+            reported[pipe] += done
+            on_progress(done)
     return results
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from tqdm import tqdm
 
-from octavo.bench import datasets
-from octavo.bench.datasets import LocalTokens, Request, ServerTokens, Shape, Tokens
+from octavo.bench.datasets import LocalTokens, Request, ServerTokens, Tokens
 from octavo.bench.http_client import HTTPClient, Result
 from octavo.bench.load import Target, Timed, arrival_offsets, choose_num_clients, run_load
 from octavo.bench.metrics import (
@@ -24,38 +22,67 @@ from octavo.bench.metrics import (
     parse_percentiles,
     summarize,
 )
+from octavo.bench.plots.chart import save_page
 from octavo.bench.report import date_stamp, save
-from octavo.bench.serve_options import ServeBenchOptions, parse
+from octavo.bench.serve_options import ServeBenchOptions, pairs, parse
+from octavo.bench.serve_plots import make_page
+from octavo.bench.serve_requests import make_body, make_requests
+from octavo.platforms.detect import usable_cpus
 from octavo.types.errors import OctavoError
 
 _READY_INTERVAL = 1.0  # seconds between two looks for the server
 _MAX_ERRORS = 3  # different errors shown
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a load test."""
+
+    model: str
+    server_version: str
+    results: list[Result]
+    figures: dict[str, float | int]
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; returns 1 if any request failed."""
     options = parse(argv)
-    percentiles = parse_percentiles(options.metric_percentiles)
-    metrics = parse_metrics(options.percentile_metrics)
-    goodput = parse_goodput(options.goodput or ())
-    server = asyncio.run(_prepare(options))
-    results = _run(options, server)
-    figures = summarize(results, percentiles=percentiles, metrics=metrics, goodput=goodput)
-    _print(options, server, figures, results)
+    outcome = measure(options)
+    _print(options, outcome)
     if options.save_result:
-        print(f"saved to {_save(options, server, figures, results)}")
-    return 1 if figures["failed"] else 0
+        print(f"saved to {_save(options, outcome)}")
+    facts = [(name.replace("_", " "), _shown(value)) for name, value in outcome.figures.items()]
+    for path in options.plot or ():
+        title = f"{outcome.model} at {options.url}"
+        save_page(make_page(title, facts[:9], outcome.results), path)
+        print(f"charts are in {path}")
+    return 1 if outcome.figures["failed"] else 0
 
 
-class _Server(msgspec.Struct):
-    """What is measured, and what to send to it."""
+def measure(options: ServeBenchOptions) -> Outcome:
+    """Put the load on the server. Raises ConfigError, or OctavoError if no server answers."""
+    model, version, requests = asyncio.run(_prepare(options))
+    bodies = [make_body(options, model, request) for request in requests]
+    warm, measured = bodies[: options.num_warmups], bodies[options.num_warmups :]
+    _send(options, warm, [0.0] * len(warm), "warm-up")
+    rate = options.ramp or options.rate
+    offsets = arrival_offsets(len(measured), rate, options.burstiness, random.Random(options.seed))
+    if options.profile:
+        asyncio.run(_tell(options, "/start_profile"))
+    results = _send(options, measured, offsets, "requests")
+    if options.profile:
+        asyncio.run(_tell(options, "/stop_profile"))
+    figures = summarize(
+        results,
+        percentiles=parse_percentiles(options.metric_percentiles),
+        metrics=parse_metrics(options.percentile_metrics),
+        goodput=parse_goodput(options.goodput or ()),
+    )
+    return Outcome(model, version, results, figures)
 
-    model: str
-    version: str
-    requests: list[Request]
 
-
-async def _prepare(options: ServeBenchOptions) -> _Server:
+async def _prepare(options: ServeBenchOptions) -> tuple[str, str, list[Request]]:
+    """(model, the server's version, requests)."""
     client = HTTPClient(options.url, options.headers)
     try:
         models = await _models(client, options)
@@ -63,7 +90,7 @@ async def _prepare(options: ServeBenchOptions) -> _Server:
         tokens: Tokens = ServerTokens(client, model)
         if options.tokenizer is not None:
             tokens = LocalTokens(options.tokenizer)
-        return _Server(model, await _version(client), await _requests(options, tokens))
+        return model, await _version(client), await make_requests(options, tokens)
     finally:
         client.close()
 
@@ -92,36 +119,17 @@ async def _version(client: HTTPClient) -> str:
         return "unknown"
 
 
-async def _requests(options: ServeBenchOptions, tokens: Tokens) -> list[Request]:
-    rng = random.Random(options.seed)
-    count = options.num_prompts + options.num_warmups
-    if options.dataset_name == "random":
-        shape = Shape(
-            options.random_input_len,
-            options.random_output_len,
-            options.random_prefix_len,
-            options.random_range_ratio,
-        )
-        return await datasets.random_requests(
-            count, shape, tokens, as_text=options.is_chat, rng=rng
-        )
-    path = options.dataset_path or ""
-    if options.dataset_name == "sharegpt":
-        return await datasets.sharegpt_requests(
-            count, path, tokens, output_len=options.output_len, rng=rng
-        )
-    return await datasets.custom_requests(
-        count, path, tokens, output_len=options.output_len or options.random_output_len
-    )
-
-
-def _run(options: ServeBenchOptions, server: _Server) -> list[Result]:
-    bodies = [_body(options, server.model, request) for request in server.requests]
-    warm, measured = bodies[: options.num_warmups], bodies[options.num_warmups :]
-    _send(options, warm, [0.0] * len(warm), "warm-up")
-    rng = random.Random(options.seed)
-    offsets = arrival_offsets(len(measured), options.rate, options.burstiness, rng)
-    return _send(options, measured, offsets, "requests")
+async def _tell(options: ServeBenchOptions, path: str) -> None:
+    client = HTTPClient(options.url, options.headers)
+    try:
+        await client.call(path, b"{}")
+    except OSError as error:
+        raise OctavoError(
+            f"the server does not record traces ({error}); start it with --profiler-config "
+            '\'{"profiler": "torch"}\', or leave --profile out'
+        ) from None
+    finally:
+        client.close()
 
 
 def _send(
@@ -129,9 +137,11 @@ def _send(
 ) -> list[Result]:
     if not bodies:
         return []
-    num_clients = options.num_clients or choose_num_clients(
-        len(bodies), options.max_concurrency, len(os.sched_getaffinity(0))
+    num_clients = options.num_client_processes or choose_num_clients(
+        len(bodies), options.max_concurrency, usable_cpus()
     )
+    # A process without a share of the concurrency could not send.
+    num_clients = min(num_clients, options.max_concurrency or num_clients)
     with tqdm(total=len(bodies), desc=what, disable=options.disable_tqdm) as bar:
         return run_load(
             Target(options.url, options.path, options.headers),
@@ -142,31 +152,10 @@ def _send(
         )
 
 
-def _body(options: ServeBenchOptions, model: str, request: Request) -> bytes:
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": request.output_len,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if options.is_chat:
-        body["messages"] = [{"role": "user", "content": request.prompt}]
-    else:
-        body["prompt"] = request.prompt
-    if options.ignore_eos:
-        body["ignore_eos"] = True
-    if options.temperature is not None:
-        body["temperature"] = options.temperature
-    return msgspec.json.encode(body | dict(options.extra_body))
-
-
-def _print(
-    options: ServeBenchOptions,
-    server: _Server,
-    figures: dict[str, float | int],
-    results: list[Result],
-) -> None:
-    print(f"{server.model} at {options.url}{options.path}, server version {server.version}")
+def _print(options: ServeBenchOptions, outcome: Outcome) -> None:
+    figures = outcome.figures
+    version = outcome.server_version
+    print(f"{outcome.model} at {options.url}{options.path}, server version {version}")
     latency_suffixes = tuple(f"_{name}_ms" for name in METRICS)
     for name, value in figures.items():
         if not name.endswith(latency_suffixes):
@@ -177,8 +166,8 @@ def _print(
         if found:
             line = "  ".join(f"{kind} {value:.2f}" for kind, value in found.items())
             print(f"  {words + ', ms':<42} {line}")
-    errors = list(dict.fromkeys(result.error for result in results if result.error is not None))
-    for error in errors[:_MAX_ERRORS]:
+    errors = dict.fromkeys(result.error for result in outcome.results if result.error is not None)
+    for error in list(errors)[:_MAX_ERRORS]:
         print(f"  failed: {error}")
 
 
@@ -186,29 +175,28 @@ def _shown(value: float | int) -> str:
     return str(value) if isinstance(value, int) else f"{value:,.2f}"
 
 
-def _save(
-    options: ServeBenchOptions,
-    server: _Server,
-    figures: dict[str, float | int],
-    results: list[Result],
-) -> Path:
+def _save(options: ServeBenchOptions, outcome: Outcome) -> Path:
     name = options.result_filename or f"serve-{date_stamp()}.json"
     content: dict[str, Any] = {
+        **pairs("metadata", options.metadata or ()),
         "backend": options.backend,
         "endpoint": options.path,
         "label": options.label,
-        "model_id": server.model,
-        "server_version": server.version,
+        "model_id": outcome.model,
+        "server_version": outcome.server_version,
         "dataset_name": options.dataset_name,
         "num_prompts": options.num_prompts,
         "request_rate": options.request_rate,
+        "ramp_up_strategy": options.ramp_up_strategy,
+        "ramp_up_start_rps": options.ramp_up_start_rps,
+        "ramp_up_end_rps": options.ramp_up_end_rps,
         "burstiness": options.burstiness,
         "max_concurrency": options.max_concurrency,
         "seed": options.seed,
-        **figures,
+        **outcome.figures,
     }
     if options.save_detailed:
-        begin = min((result.start for result in results), default=0.0)
+        begin = min((result.start for result in outcome.results), default=0.0)
         content["requests"] = [
             {
                 "start": result.start - begin,
@@ -217,7 +205,7 @@ def _save(
                 "output_tokens": result.output_tokens,
                 "error": result.error,
             }
-            for result in results
+            for result in outcome.results
         ]
     path = Path(options.result_dir) / name
     save(content, path)

@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from octavo.bench.metrics import METRICS
+from octavo.bench.load import Ramp
+from octavo.bench.metrics import METRICS, parse_goodput, parse_metrics, parse_percentiles
+from octavo.bench.plots.chart import check_plot
 from octavo.config.convert import convert
 from octavo.config.flags import FlagParser, add_flags
 from octavo.config.options import option, options_of
 from octavo.types.errors import ConfigError
 
+# Options that are fields of a request as they are.
+SAMPLING_FIELDS = (
+    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
+    "repetition_penalty",
+)  # fmt: skip
 _ENDPOINTS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
 
 
@@ -31,8 +38,11 @@ class ServeBenchOptions:
     tokenizer: str | None = option(
         None, "Folder or Hugging Face id of the tokenizer; by default the server tokenizes."
     )
-    dataset_name: Literal["random", "sharegpt", "custom"] = option(
-        "random", "Where prompts come from; custom: lines of JSON with `prompt`."
+    header: tuple[str, ...] | None = option(None, "More headers of every request, NAME=VALUE.")
+    dataset_name: Literal["random", "prefix_repetition", "sharegpt", "custom"] = option(
+        "random",
+        "Where prompts come from. prefix_repetition: random ones that share a few beginnings; "
+        "custom: lines of JSON with `prompt` and, if they like, `output_tokens`.",
     )
     dataset_path: str | None = option(None, "File of the sharegpt or custom dataset.")
     num_prompts: int = option(1000, "Requests to send.", low=1, high=10**7)
@@ -46,25 +56,67 @@ class ServeBenchOptions:
     random_prefix_len: int = option(
         0, "Tokens that all random prompts begin with.", low=0, high=10**7
     )
-    output_len: int | None = option(
-        None, "Tokens to ask for with sharegpt and custom prompts; by default the dataset's.",
-        low=1, high=10**7,
+    prefix_repetition_prefix_len: int = option(
+        256, "Tokens of a shared beginning.", low=1, high=10**7
+    )
+    prefix_repetition_suffix_len: int = option(
+        256, "Tokens that each prompt has of its own.", low=1, high=10**7
+    )
+    prefix_repetition_num_prefixes: int = option(
+        10, "Different shared beginnings.", low=1, high=10**6
+    )
+    prefix_repetition_output_len: int = option(
+        128, "Tokens to ask for with such a prompt.", low=1, high=10**7
+    )
+    sharegpt_output_len: int | None = option(
+        None, "Tokens to ask for with a ShareGPT prompt; by default as many as the recorded "
+        "answer has.", low=1, high=10**7,
     )  # fmt: skip
+    custom_output_len: int = option(
+        256, "Tokens to ask for with a line that does not say how many.", low=1, high=10**7
+    )
+    input_len: int | None = option(
+        None, "Tokens of a random prompt, in place of --random-input-len.", low=1, high=10**7
+    )
+    output_len: int | None = option(
+        None, "Tokens to ask for, whatever the dataset.", low=1, high=10**7
+    )
     request_rate: float | Literal["inf"] = option(
         "inf", "Requests per second; inf: all at once.", low=0.0, low_open=True
     )
     burstiness: float = option(
         1.0, "Shape of the gaps: 1 is Poisson, less is more bursty.", low=0.0, low_open=True
     )
+    ramp_up_strategy: Literal["linear", "exponential"] | None = option(
+        None, "Let the rate grow from --ramp-up-start-rps to --ramp-up-end-rps over the test."
+    )
+    ramp_up_start_rps: float | None = option(
+        None, "Requests per second at the begin.", low=0.0, low_open=True
+    )
+    ramp_up_end_rps: float | None = option(
+        None, "Requests per second at the end.", low=0.0, low_open=True
+    )
     max_concurrency: int | None = option(None, "Most requests in flight.", low=1, high=10**6)
-    num_clients: int | None = option(
-        None, "Processes that send; by default one per 32 streams.", low=1, high=256
+    num_client_processes: int | None = option(
+        None,
+        "Processes that send: one that follows many streams adds its own delays to what it "
+        "measures. By default one per 32 streams, as far as there are cores.",
+        low=1,
+        high=256,
     )
     num_warmups: int = option(0, "Requests sent before, not measured.", low=0, high=10**6)
     seed: int = option(0, "Of prompts and arrival times.", low=0, high=2**63 - 1)
     ignore_eos: bool = option(False, "Generate to the full length whatever the model says.")
     temperature: float | None = option(
         None, "Sampling temperature; by default the server's.", low=0.0, high=2.0
+    )
+    top_p: float | None = option(None, "Nucleus to sample from.", low=0.0, high=1.0)
+    top_k: int | None = option(None, "Tokens to sample from.", low=-1, high=2**31 - 1)
+    min_p: float | None = option(None, "Least probability, by the likeliest's.", low=0.0, high=1.0)
+    frequency_penalty: float | None = option(None, "Per occurrence.", low=-2.0, high=2.0)
+    presence_penalty: float | None = option(None, "Once for a token.", low=-2.0, high=2.0)
+    repetition_penalty: float | None = option(
+        None, "Divisor of a token's logit.", low=0.0, low_open=True
     )
     extra_body: Mapping[str, Any] = option({}, "More fields of every request.")
     percentile_metrics: str = option(
@@ -84,6 +136,13 @@ class ServeBenchOptions:
         None, "Name of the JSON file; by default made of the date."
     )
     label: str | None = option(None, "A word of one's own for the JSON file.")
+    metadata: tuple[str, ...] | None = option(None, "More entries for the JSON file, NAME=VALUE.")
+    plot: tuple[str, ...] | None = option(
+        None, "Files for charts: .html needs nothing else, .png needs octavo[bench]."
+    )
+    profile: bool = option(
+        False, "Have the server record a trace meanwhile; it must allow that (--profiler-config)."
+    )
     disable_tqdm: bool = option(False, "Show no progress.")
 
     @property
@@ -109,7 +168,23 @@ class ServeBenchOptions:
     @property
     def headers(self) -> dict[str, str]:
         """Of every request."""
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        key = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        return key | pairs("header", self.header or ())
+
+    @property
+    def ramp(self) -> Ramp | None:
+        """How the rate grows."""
+        if self.ramp_up_strategy is None:
+            return None
+        begin, end = self.ramp_up_start_rps, self.ramp_up_end_rps
+        if begin is None or end is None:
+            raise ConfigError(
+                f"ramp_up_strategy={self.ramp_up_strategy} needs --ramp-up-start-rps and "
+                "--ramp-up-end-rps"
+            )
+        if self.request_rate != "inf":
+            raise ConfigError("request_rate and ramp_up_strategy both set the rate; keep one")
+        return Ramp(begin, end, self.ramp_up_strategy == "exponential")
 
 
 def parse(argv: Sequence[str]) -> ServeBenchOptions:
@@ -120,6 +195,28 @@ def parse(argv: Sequence[str]) -> ServeBenchOptions:
     add_flags(parser, known, sections=False)
     values = parser.parse(argv)
     options = ServeBenchOptions(**{name: convert(known[name], v) for name, v in values.items()})
-    if options.dataset_name != "random" and options.dataset_path is None:
-        raise ConfigError(f"dataset_name={options.dataset_name} needs --dataset-path")
+    check(options)
     return options
+
+
+def check(options: ServeBenchOptions) -> None:
+    """Raises ConfigError for options that don't go together or can't be read."""
+    if options.dataset_name in ("sharegpt", "custom") and options.dataset_path is None:
+        raise ConfigError(f"dataset_name={options.dataset_name} needs --dataset-path")
+    parse_percentiles(options.metric_percentiles)
+    parse_metrics(options.percentile_metrics)
+    parse_goodput(options.goodput or ())
+    pairs("header", options.header or ())
+    pairs("metadata", options.metadata or ())
+    for path in options.plot or ():
+        check_plot(path)
+    if options.ramp is None and (options.ramp_up_start_rps or options.ramp_up_end_rps):
+        raise ConfigError("ramp_up_start_rps and ramp_up_end_rps need --ramp-up-strategy")
+
+
+def pairs(name: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words. Raises ConfigError."""
+    for word in words:
+        if not word.partition("=")[0] or "=" not in word:
+            raise ConfigError(f"{name}={word!r}: write NAME=VALUE")
+    return {key: value for key, _, value in (word.partition("=") for word in words)}

@@ -6,55 +6,35 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from octavo.bench.offline import parse, random_prompts
-from octavo.bench.report import save
+from octavo.bench.offline import OfflineOptions, RandomPrompts, run
 from octavo.config.options import option
 from octavo.entrypoints.llm import LLM
 from octavo.types.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputOptions:
+class ThroughputOptions(OfflineOptions):
     """How many requests of which shape."""
 
     num_prompts: int = option(1000, "Requests.", low=1, high=10**6)
-    input_len: int = option(1024, "Tokens of each prompt.", low=1, high=10**7)
-    output_len: int = option(128, "Tokens of each answer.", low=1, high=10**7)
     random_range_ratio: float = option(
         0.0, "Spread of both lengths: 0.2 draws from 80 to 120 percent.", low=0.0, high=1.0
     )
     n: int = option(1, "Answers per prompt.", low=1, high=16384)
-    output_json: str | None = option(None, "File for the figures.")
-    disable_tqdm: bool = option(False, "Show no progress.")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark."""
-    engine, options = parse(
-        argv, ThroughputOptions, "octavo bench throughput", "Measure the engine's throughput."
-    )
-    llm = LLM(**engine)
-    try:
-        figures = measure(llm, options)
-    finally:
-        llm.shutdown()
-    print(
-        f"{figures['requests_per_second']:.2f} requests/s, "
-        f"{figures['tokens_per_second']:.1f} tokens/s, "
-        f"{figures['output_tokens_per_second']:.1f} output tokens/s"
-    )
-    if options.output_json is not None:
-        model = llm.config.model.served_model_name[0]
-        save({"model_id": model, **vars(options), **figures}, Path(options.output_json))
-    return 0
+    command = ("octavo bench throughput", "Measure the engine's throughput.")
+    return run(argv, ThroughputOptions, command, measure, _show)
 
 
-def measure(llm: LLM, options: ThroughputOptions) -> dict[str, float]:
+def measure(llm: LLM, options: ThroughputOptions) -> dict[str, Any]:
     """The figures of one run over all requests."""
     rng = random.Random(0)
-    prompts = random_prompts(llm, _lengths(options.input_len, options, rng), rng)
+    prompts = RandomPrompts.of(llm).make(_lengths(options.input_len, options, rng), rng)
     params = [
         SamplingParams(n=options.n, temperature=1.0, ignore_eos=True, max_tokens=max(1, length))
         for length in _lengths(options.output_len, options, rng)
@@ -78,3 +58,11 @@ def _lengths(middle: int, options: ThroughputOptions, rng: random.Random) -> lis
     spread = options.random_range_ratio
     low, high = round(middle * (1 - spread)), round(middle * (1 + spread))
     return [max(1, rng.randint(low, high)) for _ in range(options.num_prompts)]
+
+
+def _show(figures: dict[str, Any]) -> None:
+    print(
+        f"{figures['requests_per_second']:.2f} requests/s, "
+        f"{figures['tokens_per_second']:.1f} tokens/s, "
+        f"{figures['output_tokens_per_second']:.1f} output tokens/s"
+    )

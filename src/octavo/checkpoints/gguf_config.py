@@ -17,7 +17,13 @@ ARCHITECTURES = {
     "llama": ("LlamaForCausalLM", "llama"),
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
+    "gemma": ("GemmaForCausalLM", "gemma"),
+    "gemma2": ("Gemma2ForCausalLM", "gemma2"),
+    "gemma3": ("Gemma3ForCausalLM", "gemma3_text"),
 }
+# Layers of the Gemma models whose scores are scaled by hidden_size / heads, not by the head size;
+# GGUF does not say so.
+_GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
 # The constants of every Llama 3.x checkpoint; GGUF stores only the factors made from them.
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192
 _YARN_KEYS = {
@@ -86,13 +92,36 @@ def hf_config(
     }
     if rotary_dim != head_dim:
         config["partial_rotary_factor"] = rotary_dim / head_dim
-    if window:
+    if arch.startswith("gemma"):
+        config |= _gemma(file, arch, head_dim, hidden_size // num_heads)
+    elif window:
         # Only Mistral's variant of the Llama layout has a window.
         mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
         own = {"use_sliding_window": True, "max_window_layers": 0}
         config |= mistral if arch == "llama" else own
         config["sliding_window"] = window
     return config
+
+
+def _gemma(file: GGUFFile, arch: str, head_dim: int, even_head_dim: int) -> dict[str, Any]:
+    """The entries that Gemma's configs have besides."""
+    last = file.get(f"{arch}.block_count") == _GEMMA_27B_LAYERS.get(arch)
+    entries: dict[str, Any] = {
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": even_head_dim if last else head_dim,
+    }
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        cap = file.get(f"{arch}.{key}")
+        if cap is not None:
+            entries[key] = _short_float(cap)
+    window = file.get(f"{arch}.attention.sliding_window")
+    if window:
+        entries["sliding_window"] = window
+    if arch == "gemma3":
+        local = file.get(f"{arch}.rope.freq_base_swa", 10000.0)
+        entries["rope_local_base_freq"] = _short_float(local)
+    return entries
 
 
 def architecture(file: GGUFFile) -> str:

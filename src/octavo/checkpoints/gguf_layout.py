@@ -25,10 +25,19 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+# Where architectures mean another norm by a name, or have more.
+_LAYER_OF = {
+    "gemma2": {
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    }
+}
+_LAYER_OF["gemma3"] = _LAYER_OF["gemma2"]
 ROPE_FREQS = "rope_freqs.weight"
 
 
-def hf_tensor_name(gguf_name: str) -> str | None:
+def hf_tensor_name(gguf_name: str, arch: str = "llama") -> str | None:
     """The Hugging Face name; None for a table that is configuration; else the name unchanged.
 
     A name this layout does not know is kept, so that the loader reports it as unexpected.
@@ -40,9 +49,15 @@ def hf_tensor_name(gguf_name: str) -> str | None:
         return f"{_OUTER[stem]}.{suffix}"
     prefix, _, rest = stem.partition(".")
     index, _, part = rest.partition(".")
-    if prefix == "blk" and part in _LAYER:
-        return f"model.layers.{index}.{_LAYER[part]}.{suffix}"
+    module = _LAYER_OF.get(arch, {}).get(part) or _LAYER.get(part)
+    if prefix == "blk" and module is not None:
+        return f"model.layers.{index}.{module}.{suffix}"
     return gguf_name
+
+
+def holds_one_more(hf_name: str, arch: str) -> bool:
+    """Whether a file has 1 + weight where Hugging Face has the weight: norms of Gemma."""
+    return arch.startswith("gemma") and hf_name.endswith("norm.weight")
 
 
 def interleaved_heads(hf_name: str, num_heads: int, num_kv_heads: int) -> int | None:

@@ -42,22 +42,25 @@ class GGUFModelFiles(ModelFiles):
 
     def tensor_headers(self) -> dict[str, TensorHeader]:
         """Headers under Hugging Face names; `dtype` and `nbytes` are those of the file."""
+        arch = str(self._file.get("general.architecture"))
         return {
             name: header
             for gguf_name, header in self._gguf_headers.items()
-            if (name := gguf_layout.hf_tensor_name(gguf_name)) is not None
+            if (name := gguf_layout.hf_tensor_name(gguf_name, arch)) is not None
         }
 
     def tensors(self, packed: bool = False) -> Iterator[tuple[str, RawTensor]]:
         """Every tensor in the Hugging Face layout, dequantized one at a time unless `packed`."""
         config = self.config()
         heads = (config["num_attention_heads"], config["num_key_value_heads"])
-        llama = gguf_config.architecture(self._file) == "llama"
+        arch = gguf_config.architecture(self._file)
         for name, header in self.tensor_headers().items():
             dtype, array = self._read(name, header, packed)
-            interleaved = gguf_layout.interleaved_heads(name, *heads) if llama else None
+            interleaved = gguf_layout.interleaved_heads(name, *heads) if arch == "llama" else None
             if interleaved is not None:
                 array = gguf_layout.restore_rows(array, interleaved)
+            if gguf_layout.holds_one_more(name, arch):
+                array = array - 1
             yield name, RawTensor(name, dtype, array)
 
     def tokenizer_json(self) -> str:

@@ -14,6 +14,10 @@ BENCHMARKS: Registry[Callable[[Sequence[str]], int | None]] = Registry(
         "latency": "octavo.bench.latency:main",
         "throughput": "octavo.bench.throughput:main",
         "serve": "octavo.bench.serve:main",
+        "startup": "octavo.bench.startup:main",
+        "ladder": "octavo.bench.ladder:main",
+        "sweep": "octavo.bench.sweep:main",
+        "trace": "octavo.bench.trace:main",
     },
 )
 
@@ -21,6 +25,10 @@ SUMMARIES = {
     "latency": "time of one batch, repeated",
     "throughput": "tokens per second of many requests given at once",
     "serve": "latencies and throughput of a running server under load",
+    "startup": "seconds from asking for an engine to its first token, by phase",
+    "ladder": "the cases an engine is judged by, against floors and other engines",
+    "sweep": "throughput against latency of a server, over settings of its knobs",
+    "trace": "a Perfetto trace of steps, their kernels and the gaps between them",
 }
 
 

@@ -20,17 +20,21 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
     {
         "serve": "octavo.cli.serve:main",
         "plan": "octavo.cli.plan:main",
+        "compile": "octavo.cli.compile:main",
         "config": "octavo.cli.config:main",
         "bench": "octavo.cli.bench:main",
+        "run-batch": "octavo.cli.run_batch:main",
         "version": "octavo.cli.version:main",
     },
 )
 
 SUMMARIES = {
     "serve": "serve a model over HTTP (OpenAI-compatible) with a chat page at /",
+    "compile": "compile a model's GPU kernels ahead of its first start, with or without a GPU",
     "plan": "print where the memory will go, without loading the model",
     "config": "print the resolved configuration, or which features go together",
     "bench": "measure latency, throughput, or a running server",
+    "run-batch": "answer a file of requests without a server",
     "version": "print the versions of octavo and what it runs on",
 }
 

@@ -9,18 +9,19 @@ _QUANTIZED = (
     "weights run unquantized in this version (those of a GGUF file are unpacked when they are read)"
 )
 _SPECULATION = "speculative decoding is not there yet"
-_STRUCTURE = "structured output is not there yet"
-_TOOLS = "answers are not parsed for tool calls or reasoning in this version"
 _TRANSFER = "the KV cache stays on its device in this version"
 
 _REASONS = {
+    "aggregate_engine_logging": "one engine, one log line, in this version",
     "chat_template_content_format": "message parts are written as the template wants them",
     "cpu_offload_gb": "weights stay on their device in this version",
-    "enable_auto_tool_choice": _TOOLS,
+    "disable_fastapi_docs": "the page at /docs is static and shows nothing without a key",
     "enable_eplb": _EXPERTS,
     "enable_expert_parallel": _EXPERTS,
     "enable_lora": _ADAPTERS,
-    "guided_decoding_backend": _STRUCTURE,
+    "enable_offline_docs": "the page at /docs always comes from the server itself",
+    "enable_server_load_tracking": "/load is always there",
+    "guided_decoding_backend": "it is called --structured-outputs-backend now",
     "kv_offloading_size": _TRANSFER,
     "kv_transfer_config": _TRANSFER,
     "limit_mm_per_prompt": _MEDIA,
@@ -28,16 +29,14 @@ _REASONS = {
     "max_cpu_loras": _ADAPTERS,
     "max_lora_rank": _ADAPTERS,
     "max_loras": _ADAPTERS,
+    "middleware": "the server runs no code of others in its HTTP layer",
     "mm_processor_kwargs": _MEDIA,
     "quantization": _QUANTIZED,
-    "reasoning_parser": _TOOLS,
     "runner": "models generate text and do nothing else in this version",
     "speculative_config": _SPECULATION,
-    "structured_outputs_config": _STRUCTURE,
     "swap_space": "a preempted request is computed again, never swapped out",
     "task": "models generate text and do nothing else in this version",
-    "tool_call_parser": _TOOLS,
-    "tool_parser_plugin": _TOOLS,
+    "tool_server": "the server runs no tools itself in this version",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.config.architectures import ModelArch
+from octavo.config.defaults import choose_compilation_mode
 from octavo.config.engine_options import EngineOptions
 from octavo.types.errors import ConfigError
 from octavo.types.platform_info import PlatformInfo
@@ -27,8 +28,10 @@ class Feature(enum.Enum):
     """Something a configuration may use; the value is how it is called in messages."""
 
     CPU = "a CPU"
-    EAGER = "--enforce-eager"
+    EAGER = "--enforce-eager or -O0"
     GRAPH_SIZES = "CUDA graph sizes"
+    COMPILED = "torch.compile"
+    BATCH_INVARIANT = "--batch-invariant"
     TRITON_ATTENTION = "--attention-backend triton"
     WHOLE_PREFILL = "--no-enable-chunked-prefill"
     PREFILL_THRESHOLD = "--long-prefill-token-threshold"
@@ -55,11 +58,13 @@ class Refusal:
 
 _RECOGNIZE: dict[Feature, Callable[[Asked], bool]] = {
     Feature.CPU: lambda a: a.platform.device_type == "cpu",
-    Feature.EAGER: lambda a: a.options.enforce_eager,
+    Feature.EAGER: lambda a: a.options.enforce_eager or a.options.optimization_level == 0,
     Feature.GRAPH_SIZES: lambda a: (
         a.options.cudagraph_capture_sizes is not None
         or a.options.max_cudagraph_capture_size is not None
     ),
+    Feature.COMPILED: lambda a: choose_compilation_mode(a.options) != "NONE",
+    Feature.BATCH_INVARIANT: lambda a: a.options.batch_invariant,
     Feature.TRITON_ATTENTION: lambda a: a.options.attention_backend == "triton",
     Feature.WHOLE_PREFILL: lambda a: not a.options.enable_chunked_prefill,
     Feature.PREFILL_THRESHOLD: lambda a: a.options.long_prefill_token_threshold > 0,
@@ -123,6 +128,18 @@ REFUSALS = (
         Feature.GRAPH_SIZES,
         reason="eager mode captures no graphs",
         remedy="leave out --enforce-eager or the graph sizes",
+    ),
+    _refuse(
+        Feature.EAGER,
+        Feature.COMPILED,
+        reason="eager mode runs the model as it is written",
+        remedy="leave out --enforce-eager and -O0, or the compilation mode",
+    ),
+    _refuse(
+        Feature.COMPILED,
+        Feature.BATCH_INVARIANT,
+        reason="the compiler chooses the order of sums by the number of rows",
+        remedy="leave out one of them",
     ),
     _refuse(
         Feature.WHOLE_PREFILL,

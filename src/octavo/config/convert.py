@@ -82,9 +82,11 @@ def _load_json(option: Option, text: str) -> Any:
 
 
 def _convert_one(option: Option, raw: Any) -> Any:
-    if isinstance(raw, str):
+    # A number stands for the word it is written with.
+    word = str(raw) if isinstance(raw, int) else raw
+    if isinstance(word, str):
         for choice in option.choices:
-            if raw.lower() == choice.lower():
+            if word.lower() == choice.lower():
                 return choice
     value = _BASES[option.base](option, raw)
     if option.base in ("int", "float"):

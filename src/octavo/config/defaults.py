@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from octavo.config.architectures import ModelArch
 from octavo.config.engine_options import EngineOptions
+from octavo.config.runtime import CompilationMode
 from octavo.types.errors import ConfigError
 from octavo.types.platform_info import PlatformInfo
 from octavo.utils.misc import next_power_of_2
@@ -15,6 +16,7 @@ Usage = Literal["llm", "server"]
 DType = Literal["float32", "bfloat16", "float16"]
 
 LARGE_GPU_BYTES = 70 << 30
+DEFAULT_ITL_TARGET_MS = 50.0
 MAX_GRAPH_TOKENS = 512
 _DTYPES: dict[str, DType] = {
     "float32": "float32",
@@ -153,6 +155,32 @@ def _default_budget(platform: PlatformInfo, usage: Usage) -> tuple[int, int]:
     return (2048, 256) if server else (8192, 256)
 
 
+def choose_compilation_mode(options: EngineOptions) -> CompilationMode:
+    """The mode asked for by name or number, else what the optimization level stands for."""
+    asked = options.compilation_mode
+    if asked is None:
+        return "VLLM_COMPILE" if options.optimization_level else "NONE"
+    names: tuple[CompilationMode, ...] = get_args(CompilationMode)
+    return names[int(asked)] if asked.isdecimal() else names[names.index(asked)]
+
+
+def choose_itl_target(options: EngineOptions, platform: PlatformInfo, usage: Usage) -> float:
+    """Milliseconds, 0 for none: prompts that must be computed whole can't be cut to a target.
+
+    Raises ConfigError where both are asked for.
+    """
+    asked = options.itl_target_ms
+    if asked and not options.enable_chunked_prefill:
+        raise ConfigError(
+            f"itl_target_ms={asked:g} cuts prompts into parts, which --no-enable-chunked-prefill "
+            "rules out; leave out one of them"
+        )
+    if asked is not None:
+        return asked
+    served = usage == "server" and platform.device_type == "cuda"
+    return DEFAULT_ITL_TARGET_MS if served and options.enable_chunked_prefill else 0.0
+
+
 def choose_graph_sizes(
     options: EngineOptions, platform: PlatformInfo, budget: Budget
 ) -> tuple[int, ...]:
@@ -160,7 +188,7 @@ def choose_graph_sizes(
 
     Raises ConfigError for sizes no step can have.
     """
-    if platform.device_type != "cuda" or options.enforce_eager:
+    if platform.device_type != "cuda" or options.enforce_eager or options.optimization_level == 0:
         return ()
     largest = options.max_cudagraph_capture_size
     sizes = options.cudagraph_capture_sizes

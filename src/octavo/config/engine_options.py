@@ -17,9 +17,11 @@ from octavo.config.runtime import (
     AttentionOptions,
     CompilationOptions,
     DeviceOptions,
+    KernelOptions,
     ObservabilityOptions,
 )
 from octavo.config.scheduler import SchedulerOptions
+from octavo.config.structured_outputs import StructuredOutputsOptions
 
 SECTIONS: Mapping[str, type] = {
     "model": ModelOptions,
@@ -28,7 +30,9 @@ SECTIONS: Mapping[str, type] = {
     "scheduler": SchedulerOptions,
     "parallel": ParallelOptions,
     "attention": AttentionOptions,
+    "kernel": KernelOptions,
     "compilation": CompilationOptions,
+    "structured_outputs": StructuredOutputsOptions,
     "observability": ObservabilityOptions,
     "device": DeviceOptions,
 }
@@ -47,7 +51,9 @@ def engine_options() -> dict[str, Option]:
 class EngineOptions(
     DeviceOptions,
     ObservabilityOptions,
+    StructuredOutputsOptions,
     CompilationOptions,
+    KernelOptions,
     AttentionOptions,
     ParallelOptions,
     SchedulerOptions,

@@ -14,7 +14,9 @@ from octavo.types.errors import ConfigError
 _NESTED_NAMES = {
     ("attention", "backend"): "attention_backend",
     ("cache", "cache_dtype"): "kv_cache_dtype",
+    ("compilation", "mode"): "compilation_mode",
     ("scheduler", "policy"): "scheduling_policy",
+    ("structured_outputs", "backend"): "structured_outputs_backend",
 }
 
 

@@ -28,26 +28,30 @@ def checkpoint_dtype(hf_config: Mapping[str, Any]) -> str:
 
 
 def rope_parameters(
-    hf_config: Mapping[str, Any], default_theta: float
+    hf_config: Mapping[str, Any], default_theta: float, layer_type: str | None = None
 ) -> tuple[float, dict[str, Any] | None]:
     """(theta, scaling): scaling is None for plain rotary embeddings, else has "rope_type".
 
-    transformers 5 writes `rope_parameters`; older files write `rope_theta` and `rope_scaling`,
-    whose kind is called `type` or `rope_type`.
+    transformers 5 writes `rope_parameters`, for some models one entry per layer type, of which
+    `layer_type` is taken; older files write `rope_theta` and `rope_scaling`, whose kind is called
+    `type` or `rope_type`. A `partial_rotary_factor` among the parameters is left in the scaling.
     """
-    scaling = hf_config.get("rope_scaling")
-    newer = hf_config.get("rope_parameters")
-    parameters = dict(newer or {}) | dict(scaling or {})
-    if any(isinstance(value, Mapping) for value in parameters.values()):
-        raise ConfigError(
-            "rope_parameters has one entry per layer type; models whose layers rotate "
-            "differently are not supported"
-        )
+    newer = dict(hf_config.get("rope_parameters") or {})
+    if any(isinstance(value, Mapping) for value in newer.values()):
+        if layer_type is None:
+            raise ConfigError(
+                "rope_parameters has one entry per layer type; the layers of this architecture "
+                "rotate alike"
+            )
+        newer = dict(newer.get(layer_type) or {})
+    parameters = newer | dict(hf_config.get("rope_scaling") or {})
     theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or default_theta
     older_kind = parameters.pop("type", None)
     kind = parameters.pop("rope_type", None) or older_kind or "default"
     if kind == "default":
-        return float(theta), None
+        partial = parameters.get("partial_rotary_factor")
+        kept = None if partial is None else {"rope_type": kind, "partial_rotary_factor": partial}
+        return float(theta), kept
     return float(theta), {"rope_type": kind, **parameters}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from octavo.config.architectures import SLIDING_ATTENTION
 from octavo.config.octavo_config import OctavoConfig
 from octavo.types.kv_spec import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
 
@@ -16,15 +15,15 @@ def kv_cache_specs(config: OctavoConfig) -> dict[str, KVCacheSpec]:
     """Layer name -> spec, in layer order."""
     arch, cache = config.model.arch, config.cache
     specs: dict[str, KVCacheSpec] = {}
-    for index, kind in enumerate(arch.layer_types):
-        name = attention_layer_name(index)
-        if kind == SLIDING_ATTENTION and arch.sliding_window is not None:
+    for index in range(arch.num_layers):
+        name, window = attention_layer_name(index), arch.window(index)
+        if window is not None:
             specs[name] = SlidingWindowSpec(
                 block_size=cache.block_size,
                 num_kv_heads=arch.num_kv_heads,
                 head_size=arch.head_size,
                 dtype=cache.kv_cache_dtype,
-                window=arch.sliding_window,
+                window=window,
             )
         else:
             specs[name] = FullAttentionSpec(

@@ -52,6 +52,11 @@ class ModelOptions:
         False,
         "Accepted so that launch scripts keep working: octavo never runs code from a checkpoint.",
     )
+    model_impl: Literal["auto", "octavo", "vllm", "transformers"] = option(
+        "auto",
+        "Who computes the model. auto: octavo's own class, or the Transformers backend where there "
+        "is none; octavo (or vllm): its own class alone; transformers: the backend alone.",
+    )
     hf_overrides: Mapping[str, Any] = option(
         {}, "Entries that replace those of the model's config.json, nested ones merged."
     )

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
@@ -15,8 +15,14 @@ from octavo.config.cache import CacheConfig
 from octavo.config.load import LoadConfig
 from octavo.config.model import ModelConfig
 from octavo.config.parallel import ParallelConfig
-from octavo.config.runtime import AttentionConfig, CompilationConfig, ObservabilityConfig
+from octavo.config.runtime import (
+    AttentionConfig,
+    CompilationConfig,
+    KernelConfig,
+    ObservabilityConfig,
+)
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.structured_outputs import StructuredOutputsConfig
 from octavo.types.platform_info import PlatformInfo
 
 # What the forward pass and its graphs do not depend on. Everything else enters the hash, so that
@@ -58,9 +64,19 @@ _OUTSIDE_GRAPH = {
         {
             "long_prefill_token_threshold",
             "scheduling_policy",
+            "itl_target_ms",
             "enable_chunked_prefill",
             "max_waiting_requests",
             "stream_interval",
+        }
+    ),
+    "structured_outputs": frozenset(
+        {
+            "structured_outputs_backend",
+            "grammar_compile_timeout",
+            "disable_any_whitespace",
+            "disable_additional_properties",
+            "enable_in_reasoning",
         }
     ),
     "parallel": frozenset({"data_parallel_size", "distributed_executor_backend"}),
@@ -79,10 +95,18 @@ class OctavoConfig:
     scheduler: SchedulerConfig
     parallel: ParallelConfig
     attention: AttentionConfig
+    kernel: KernelConfig
     compilation: CompilationConfig
     observability: ObservabilityConfig
     device: PlatformInfo
+    structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
     notes: tuple[str, ...] = ()  # every choice made for the user, with its reason
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether running requests may read a common prefix together: one that they share."""
+        alike = self.attention.disable_cascade_attn or self.kernel.batch_invariant
+        return self.cache.enable_prefix_caching and not alike
 
     def dump(self) -> dict[str, Any]:
         """Plain data (dicts, lists, strings, numbers), ready for JSON or YAML."""

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.config import compat, hf
-from octavo.config.architectures import model_arch
+from octavo.config.architectures import TRANSFORMERS_MODEL, model_arch
 from octavo.config.cache import CacheConfig
 from octavo.config.defaults import (
     Notes,
     Usage,
     choose_budget,
+    choose_compilation_mode,
     choose_dtype,
     choose_graph_sizes,
+    choose_itl_target,
     choose_max_model_len,
 )
 from octavo.config.engine_options import EngineOptions
@@ -24,8 +26,14 @@ from octavo.config.load import LoadConfig
 from octavo.config.model import ModelConfig
 from octavo.config.octavo_config import OctavoConfig, section_values
 from octavo.config.parallel import ParallelConfig
-from octavo.config.runtime import AttentionConfig, CompilationConfig, ObservabilityConfig
+from octavo.config.runtime import (
+    AttentionConfig,
+    CompilationConfig,
+    KernelConfig,
+    ObservabilityConfig,
+)
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.structured_outputs import StructuredOutputsConfig
 from octavo.types.errors import ConfigError
 from octavo.types.platform_info import PlatformInfo
 
@@ -53,7 +61,11 @@ def resolve(
     """
     notes = Notes()
     hf_config = hf.merge(facts.hf_config, options.hf_overrides)
-    arch = model_arch(hf_config)
+    arch = model_arch(hf_config, options.model_impl)
+    if arch.architecture == TRANSFORMERS_MODEL:
+        what = "as asked" if options.model_impl == "transformers" else "octavo has no class for it"
+        names = ", ".join(map(str, hf_config["architectures"]))
+        notes.add(f"{names} runs through the Transformers backend: {what}")
     quantization = _quantization(hf_config)
     dtype = choose_dtype(options.dtype, arch, platform, notes)
     asked = compat.Asked(options, platform, arch, dtype, quantization)
@@ -62,6 +74,8 @@ def resolve(
     max_model_len = choose_max_model_len(options.max_model_len, arch)
     budget = choose_budget(options, platform, usage, max_model_len, notes)
     graph_sizes = choose_graph_sizes(options, platform, budget)
+    if arch.architecture == TRANSFORMERS_MODEL and options.cudagraph_capture_sizes is None:
+        graph_sizes = ()  # transformers' code may wait for the device, which a graph can't
     file_defaults = {} if options.generation_config == "vllm" else facts.generation_config
     model = section_values(
         ModelConfig,
@@ -83,10 +97,12 @@ def resolve(
         options,
         max_num_batched_tokens=budget.max_num_batched_tokens,
         max_num_seqs=budget.max_num_seqs,
+        itl_target_ms=choose_itl_target(options, platform, usage),
     )
     compilation = section_values(
         CompilationConfig,
         options,
+        compilation_mode=choose_compilation_mode(options),
         cudagraph_capture_sizes=graph_sizes,
         max_cudagraph_capture_size=max(graph_sizes, default=0),
     )
@@ -101,8 +117,12 @@ def resolve(
         scheduler=SchedulerConfig(**scheduler),
         parallel=ParallelConfig(**section_values(ParallelConfig, options)),
         attention=AttentionConfig(**section_values(AttentionConfig, options)),
+        kernel=KernelConfig(**section_values(KernelConfig, options)),
         compilation=CompilationConfig(**compilation),
         observability=ObservabilityConfig(**section_values(ObservabilityConfig, options)),
+        structured_outputs=StructuredOutputsConfig(
+            **section_values(StructuredOutputsConfig, options)
+        ),
         device=platform,
         notes=tuple(notes.lines),
     )

@@ -1,4 +1,4 @@
-"""The sections about running: device, attention, CUDA graphs, observability."""
+"""The sections about running: device, attention, kernels, compilation, observability."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ class AttentionOptions:
     attention_backend: Literal["torch_sdpa", "triton"] | None = option(
         None, "Attention implementation; by default the best for the device."
     )
+    disable_cascade_attn: bool = option(
+        False,
+        "Have every running request read a prompt's beginning that it shares with others by "
+        "itself, instead of once for all of them where that pays. In vLLM this is true by default.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +42,54 @@ class AttentionConfig(AttentionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompilationOptions:
-    """What may be asked about CUDA graphs."""
+class KernelOptions:
+    """What may be asked about kernels."""
 
+    batch_invariant: bool = option(
+        False,
+        "Give a request the same logits, bit for bit, alone and in any batch, however its prompt "
+        "is cut and whether it is preempted.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig(KernelOptions):
+    """Which kernels run."""
+
+
+CompilationMode = Literal["NONE", "STOCK_TORCH_COMPILE", "DYNAMO_TRACE_ONCE", "VLLM_COMPILE"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilationOptions:
+    """What may be asked about the compiler and CUDA graphs."""
+
+    optimization_level: int | None = option(
+        None,
+        "Level 0: neither compiler nor CUDA graphs; 1, 2, 3: torch.compile, mode VLLM_COMPILE. By "
+        "default CUDA graphs without the compiler, which octavo's own kernels don't need.",
+        short="-O",
+        low=0,
+        high=3,
+    )
+    compilation_mode: (
+        Literal[
+            "NONE",
+            "STOCK_TORCH_COMPILE",
+            "DYNAMO_TRACE_ONCE",
+            "VLLM_COMPILE",
+            "0",
+            "1",
+            "2",
+            "3",
+        ]
+        | None
+    ) = option(
+        None,
+        "Use of torch.compile, as name or number. STOCK_TORCH_COMPILE (1): as it comes, compiling "
+        "again when its assumptions fail; DYNAMO_TRACE_ONCE (2): traced once for every number of "
+        "tokens; VLLM_COMPILE (3): so too, and cut at attention, equal parts compiled once.",
+    )
     cudagraph_capture_sizes: tuple[int, ...] | None = option(
         None,
         "Numbers of tokens for which a CUDA graph is kept; a step is padded to the next. By "
@@ -55,8 +105,9 @@ class CompilationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilationConfig(CompilationOptions):
-    """The graphs as they will be: none on a CPU or when eager."""
+    """The compiler's mode and the graphs as they will be: no graphs on a CPU or when eager."""
 
+    compilation_mode: CompilationMode = field()
     cudagraph_capture_sizes: tuple[int, ...] = field()  # ascending
     max_cudagraph_capture_size: int = field()  # 0: no graphs
 
@@ -70,6 +121,12 @@ class ObservabilityOptions:
     )
     enable_log_requests: bool = option(
         False, "Log each request's id and parameters when it arrives."
+    )
+    metrics_prefix: Literal["octavo", "vllm"] = option(
+        "octavo", "First word of every metric's name; vllm: dashboards written for vLLM work."
+    )
+    otlp_traces_endpoint: str | None = option(
+        None, "Send a trace span per request to this OpenTelemetry collector (gRPC or http URL)."
     )
 
 

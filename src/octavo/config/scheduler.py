@@ -35,6 +35,13 @@ class SchedulerOptions:
         "Order of waiting requests: first come first served, or by `priority` (lower first), then "
         "arrival.",
     )
+    itl_target_ms: float | None = option(
+        None,
+        "Milliseconds that a token of a running stream should wait for at most: prompts are taken "
+        "in parts small enough for steps with running requests to stay below. 0: no target. By "
+        "default 50 for the server on a GPU with chunked prefill, else 0.",
+        low=0.0,
+    )
     enable_chunked_prefill: bool = option(
         True, "Let a prompt longer than what is left of a step be computed over several steps."
     )
@@ -57,6 +64,7 @@ class SchedulerConfig(SchedulerOptions):
 
     max_num_batched_tokens: int = field()
     max_num_seqs: int = field()
+    itl_target_ms: float = field()  # 0: none
 
     @property
     def max_concurrent_steps(self) -> int:

@@ -12,8 +12,10 @@ from octavo.core.kv.manager import KVCacheManager
 from octavo.core.kv.planning import check_fits
 from octavo.core.leaders import PrefixLeaders
 from octavo.core.limits import SchedulerLimits
+from octavo.core.pacing import Pacer, Unpaced
 from octavo.core.request import Request, RequestStatus
 from octavo.core.request_queue import POLICIES, RequestQueue, Verdict
+from octavo.core.shared_prefixes import SharedPrefixes
 from octavo.core.slots import SlotPool
 from octavo.core.step import Step
 from octavo.core.update import ResultApplier
@@ -42,7 +44,8 @@ class Scheduler:
     with what is left of the budget ("long") takes half of it, and in the end whatever the
     requests behind it did not use; while it is under way, only prefills that fit the rest of a
     step are admitted. So a short prompt waits a step or two behind a long one, and long prompts
-    are computed one after the other.
+    are computed one after the other. In a step with decode rows the budget for prefills is what the
+    pacer allows, if that is less.
 
     Results may be outstanding: `schedule()` can be called up to `max_concurrent_steps` times
     before the oldest step's `update_from_output()`. A decode row is scheduled without knowing its
@@ -67,6 +70,8 @@ class Scheduler:
         num_speculative_tokens: int = 0,
         vocab_size: int | None = None,
         resources: Sequence[Resource] = (),
+        share_prefixes: bool = True,
+        pacer: Pacer | None = None,
         log_stats: bool = True,
     ) -> None:
         """Sizes are in tokens, `max_num_seqs` in requests.
@@ -78,7 +83,9 @@ class Scheduler:
         None: any 32-bit id will do. `num_speculative_tokens`: drafts per decode row; while a step
         of the request is in flight they are drafts that the device makes (ids DEVICE_DRAFT),
         otherwise those of ModelRunnerOutput.draft_token_ids. `resources`: what requests need
-        besides KV blocks, asked in this order.
+        besides KV blocks, asked in this order. `share_prefixes`: name decode rows that begin with
+        the same blocks in `SchedulerOutput.shared_prefixes`. `pacer`: limits the prompt tokens
+        of steps with decode rows; None: nothing does.
 
         Raises ConfigError if a value is out of range or `max_model_len` does not fit the cache.
         """
@@ -114,11 +121,14 @@ class Scheduler:
         )
         self._chain = ResourceChain([self._blocks, *resources])
         self._leaders = PrefixLeaders(self._kv)
+        self._prefixes = SharedPrefixes(kv_cache_config, enabled=share_prefixes)
+        self._pacer: Pacer = pacer or Unpaced()
         self._slots = SlotPool(num_slots)
         self._counters = SchedulerCounters()
         self._results = ResultApplier(self._kv, self._counters, vocab_size)
 
         self._requests: dict[str, Request] = {}  # unfinished
+        self._grammar_slots: set[int] = set()  # of running requests with a grammar
         self._waiting = RequestQueue(policy)
         self._running: list[Request] = []  # in order of admission
         self._in_flight: deque[Step] = deque()  # consecutive step ids
@@ -181,6 +191,9 @@ class Scheduler:
         num_preemptions = self._counters.num_preemptions
         self._leaders.start_step()
         prefills = self._schedule_decodes(step)
+        if step.num_decode_rows:
+            step.arrange_decodes(self._prefixes.arrange(step.slots, step.num_scheduled_tokens))
+            step.budget = min(step.budget, self._pacer.limit(sum(step.num_scheduled_tokens)))
         self._schedule_prefills(step, prefills)
         if self._counters.num_preemptions == num_preemptions:
             self._waiting.serve(lambda request: self._try_to_admit(request, step))
@@ -206,6 +219,7 @@ class Scheduler:
                 f"but the oldest step in flight is {expected}"
             )
         step = self._in_flight.popleft()
+        self._pacer.finished()
         outputs, finished = self._results.apply(step, result)
         for slot in step.released_slots:
             self._slots.free(slot)
@@ -239,6 +253,11 @@ class Scheduler:
     def get_request_counts(self) -> tuple[int, int]:
         """(running, waiting)."""
         return len(self._running), len(self._waiting)
+
+    def requests_of(self, scheduler_output: SchedulerOutput) -> Sequence[Request | None]:
+        """The requests of a step in flight, row by row; None: the row's results will be dropped."""
+        index = scheduler_output.step_id - self._in_flight[0].step_id
+        return self._in_flight[index].requests
 
     def has_unfinished_requests(self) -> bool:
         """Whether any request is waiting or running."""
@@ -327,6 +346,8 @@ class Scheduler:
         else:
             self._slots.free(request.slot)
         self._chain.release(request)
+        self._prefixes.remove(request.slot)
+        self._grammar_slots.discard(request.slot)
         request.preempt()
         self._running.remove(request)
         self._waiting.add(request)
@@ -357,7 +378,10 @@ class Scheduler:
         if wanted > step.budget:
             step.long_prefill = request
         known_computed = request.num_computed_tokens + num_tokens == request.num_tokens
-        step.add_prefill(request, num_tokens, samples=known_computed and request.max_tokens > 0)
+        samples = known_computed and request.max_tokens > 0
+        step.add_prefill(request, num_tokens, samples=samples)
+        if samples:
+            self._prefixes.add(request.slot, request.block_ids, request.num_tokens)
         self._kv.cache(request, request.num_computed_tokens)
         self._leaders.add(request)
 
@@ -407,6 +431,8 @@ class Scheduler:
             return Verdict.LATER if self._blocks.may_fit(request) else Verdict.REFUSED
         self._count_hit(request, hit.num_tokens)
         request.start(self._slots.take(), hit.num_tokens)
+        if request.sampling_params.structured_outputs is not None:
+            self._grammar_slots.add(request.slot)
         self._running.append(request)
         step.admitted.append(request)
         self._add_prefill(request, granted, step)
@@ -430,7 +456,16 @@ class Scheduler:
         self._next_step_id += 1
         self._in_flight.append(step)
         output = step.to_output(self._slots.take_freed(), self._blocks.take_new_blocks())
-        self._counters.num_scheduled_tokens += output.total_num_scheduled_tokens
+        if self._grammar_slots:
+            output.grammar_rows = [
+                row
+                for row, slot in enumerate(step.slots)
+                if slot in self._grammar_slots and step.samples[row]
+            ]
+        num_tokens = output.total_num_scheduled_tokens
+        num_decode_tokens = sum(step.num_scheduled_tokens[: step.num_decode_rows])
+        self._pacer.launched(num_tokens - num_decode_tokens, num_decode_tokens)
+        self._counters.num_scheduled_tokens += num_tokens
         return output
 
     # Requests leave.
@@ -456,6 +491,8 @@ class Scheduler:
         else:
             self._slots.free(request.slot)
         self._chain.release(request)
+        self._prefixes.remove(request.slot)
+        self._grammar_slots.discard(request.slot)
         del self._requests[request.request_id]
 
     def _is_in_flight(self, request: Request) -> bool:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from octavo.core.request import Request
-from octavo.types.scheduler_output import NewBlocks, NewRequestData, SchedulerOutput
+from octavo.core.shared_prefixes import Arrangement
+from octavo.types.scheduler_output import (
+    NewBlocks,
+    NewRequestData,
+    SchedulerOutput,
+    SharedPrefix,
+)
 
 
 class Step:
@@ -20,6 +26,7 @@ class Step:
         "released_slots",
         "requests",
         "samples",
+        "shared_prefixes",
         "slots",
         "step_id",
     )
@@ -35,6 +42,7 @@ class Step:
         self.samples: list[bool] = []
         self.num_decode_rows = 0
         self.drafts: list[list[int]] = []  # of decode rows; empty without speculation
+        self.shared_prefixes: list[SharedPrefix] = []  # of decode rows
         self.admitted: list[Request] = []  # requests that take their slot with this step
         self.long_prefill: Request | None = None  # got only a share of the budget
         self.released_slots: list[int] = []  # slots of gone requests that this step still uses
@@ -49,6 +57,19 @@ class Step:
         self.budget -= num_tokens
         request.num_computed_tokens += num_tokens
         request.last_step = self.step_id
+
+    def arrange_decodes(self, arrangement: Arrangement) -> None:
+        """Order the decode rows, before there are others, so that groups are ranges of rows."""
+        self.shared_prefixes = arrangement.prefixes
+        order = arrangement.order
+        if order is None:
+            return
+        self.requests = [self.requests[row] for row in order]
+        self.slots = [self.slots[row] for row in order]
+        self.num_computed_tokens = [self.num_computed_tokens[row] for row in order]
+        self.num_scheduled_tokens = [self.num_scheduled_tokens[row] for row in order]
+        if self.drafts:
+            self.drafts = [self.drafts[row] for row in order]
 
     def take_back_decode(self, request: Request) -> None:
         """Remove the decode row of a request, if it has one, and its tokens from the budget."""
@@ -82,6 +103,7 @@ class Step:
             # The tables of new requests are sent whole.
             new_blocks=[blocks for blocks in new_blocks if blocks.slot not in admitted],
             draft_token_ids={row: drafts for row, drafts in enumerate(self.drafts) if drafts},
+            shared_prefixes=self.shared_prefixes,
             total_num_scheduled_tokens=sum(self.num_scheduled_tokens),
         )
 

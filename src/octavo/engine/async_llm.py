@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from octavo.config.engine_args import EngineArgs
 from octavo.config.octavo_config import OctavoConfig
 from octavo.engine.collector import RequestOutputCollector
-from octavo.engine.core_client import AsyncMPClient
+from octavo.engine.core_client import AsyncMPClient, CoreConnection
 from octavo.engine.front_end import FrontEnd
+from octavo.engine.grammar_check import GrammarCheck
 from octavo.engine.input_processor import LONG_TEXT
+from octavo.engine.metric_page import MetricPage
 from octavo.engine.metrics import EngineMetrics
 from octavo.engine.prompts import ParsedPrompt, Prompt, parse_prompt
 from octavo.engine.stat_log import INTERVAL
+from octavo.engine.tracing import make_tracer, open_span
+from octavo.structured_output.interface import GrammarError
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.engine_output import EngineCoreOutputs
 from octavo.types.errors import (
@@ -25,12 +29,14 @@ from octavo.types.errors import (
     EngineStalledError,
     GenerationError,
     QueueFullError,
+    RequestError,
 )
 from octavo.types.outputs import RequestOutput
 from octavo.types.request import LoRARequest
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.utils import envs
 from octavo.utils.logging import get_logger
+from octavo.utils.profiling import HostSpans
 
 logger = get_logger(__name__)
 
@@ -44,15 +50,41 @@ class AsyncLLM:
     the core dies it ends every stream with EngineDeadError.
     """
 
-    def __init__(self, config: OctavoConfig, *, clamp_max_tokens: bool = False) -> None:
-        self._front_end = FrontEnd(config, AsyncMPClient, clamp_max_tokens=clamp_max_tokens)
+    def __init__(
+        self,
+        config: OctavoConfig,
+        *,
+        clamp_max_tokens: bool = False,
+        core: Callable[[], CoreConnection] | None = None,
+        client_index: int = 0,
+        page: MetricPage | None = None,
+        num_front_ends: int = 1,
+    ) -> None:
+        """Starts a core, or joins the one that `core` reaches as its front end `client_index`.
+
+        Then `page` is where the front ends share their metrics, and each of the
+        `num_front_ends` takes its part of the waiting queue.
+        """
+        self._tracer = make_tracer(config.observability.otlp_traces_endpoint)
+        self._num_front_ends = num_front_ends
+        self._front_end = FrontEnd(
+            config,
+            lambda config: AsyncMPClient(config, None if core is None else core()),
+            clamp_max_tokens=clamp_max_tokens,
+            client_index=client_index,
+            page=page,
+        )
         self._client: AsyncMPClient = self._front_end.client
+        self._client.on_cancel = self._abort_now
         self._inputs = self._front_end.inputs
         self._outputs = self._front_end.outputs
         self.config: OctavoConfig = self._front_end.config
         self.tokenizer: Tokenizer | None = self._front_end.tokenizer
         self.metrics: EngineMetrics = self._front_end.metrics
+        self._model_name = self.config.model.served_model_name[0]
+        self._spans = HostSpans()
         self._long_texts = ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenize")
+        self._grammars = GrammarCheck(self.config)
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: str | None = None
         self._outputs_in_turn = 0  # processed since other tasks last had their turn
@@ -101,6 +133,8 @@ class AsyncLLM:
             lora_request=lora_request,
             trace_headers=trace_headers,
         )
+        if request.sampling_params.structured_outputs is not None:
+            await self._try_grammar(request.sampling_params.structured_outputs)
         self._check_admission(sampling_params.n)
         self._start_tasks()
         if not self._outputs.num_unfinished:
@@ -110,25 +144,38 @@ class AsyncLLM:
         if self.config.observability.enable_log_requests:
             logger.info("request %s: %r", request_id, sampling_params)
         finished = False
+        span = open_span(self._tracer, request_id, self._model_name, request)
         try:
             self._client.add_requests(children)
             while not finished:
                 output = await collector.get()
                 finished = output.finished
+                span.note(output)
                 yield output
             if output.error is not None:
                 raise GenerationError(output.error)
         finally:
             if not finished:
                 self._leave([child.request_id for child in children])
+            span.end()
 
     async def abort(self, request_ids: str | Iterable[str]) -> None:
-        """End every request that goes by these ids; their streams end with "abort"."""
-        names = [request_ids] if isinstance(request_ids, str) else request_ids
-        internal = [name for id_ in names for name in self._outputs.internal_ids(id_)]
-        aborted, _ = self._outputs.abort(internal)
-        if aborted:
-            self._client.abort_requests(aborted)
+        """End every request that goes by these ids; their streams end with "abort".
+
+        Also requests of the other front ends of this core.
+        """
+        names = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+        self._start_tasks()
+        self._abort_now(names)
+        if self._num_front_ends > 1:
+            self._client.cancel_requests(names)
+
+    async def check_grammar(self, spec: StructuredOutputsParams) -> None:
+        """Raise RequestError, or QueueFullError, if requests with this constraint are not served.
+
+        The error's `param` is "structured_outputs" or one of its fields.
+        """
+        await self._try_grammar(self._inputs.structure(spec))
 
     async def check_health(self) -> None:
         """Raise EngineDeadError, or EngineStalledError when a step does not end.
@@ -151,6 +198,21 @@ class AsyncLLM:
         self._start_tasks()
         return bool(await self._client.call_utility("reset_prefix_cache"))
 
+    async def start_profile(self) -> None:
+        """Record what front end, core and device do in the steps from now on.
+
+        Raises OctavoError if that is being done already.
+        """
+        self._start_tasks()
+        await self._client.call_utility("start_profile")
+        self._spans.watch(self._outputs, "process", "process outputs")
+
+    async def stop_profile(self, folder: str = ".") -> str:
+        """End the recording; returns the path of the trace, for ui.perfetto.dev."""
+        self._start_tasks()
+        spans = self._spans.stop()
+        return str(await self._client.call_utility("stop_profile", folder, spans))
+
     def shutdown(self) -> None:
         """End the core and every stream; safe to call twice."""
         for task in self._tasks:
@@ -158,14 +220,27 @@ class AsyncLLM:
         self._tasks.clear()
         self._client.shutdown()
         self._long_texts.shutdown(wait=False, cancel_futures=True)
+        self._grammars.shutdown()
+        self._tracer.shutdown()
         self._fail("the engine was shut down")
+
+    def _abort_now(self, request_ids: list[str]) -> None:
+        internal = [name for id_ in request_ids for name in self._outputs.internal_ids(id_)]
+        aborted, _ = self._outputs.abort(internal)
+        if aborted:
+            with contextlib.suppress(EngineDeadError):
+                self._client.abort_requests(aborted)
+
+    def core_died(self, reason: str) -> None:
+        """Another process has found the core dead."""
+        self._fail(reason)
 
     def _check_admission(self, n: int) -> None:
         self._raise_if_failed()
         limits = self.config.scheduler
         if limits.max_waiting_requests is None:
             return
-        room = limits.max_num_seqs + limits.max_waiting_requests
+        room = -(-(limits.max_num_seqs + limits.max_waiting_requests) // self._num_front_ends)
         if self._outputs.num_unfinished + n > room:
             self.metrics.count_refused()
             raise QueueFullError(
@@ -173,6 +248,16 @@ class AsyncLLM:
                 f"not fit (max_num_seqs={limits.max_num_seqs}, "
                 f"max_waiting_requests={limits.max_waiting_requests}); try again later"
             )
+
+    async def _try_grammar(self, spec: StructuredOutputsParams) -> None:
+        try:
+            await self._grammars.check(spec)
+        except GrammarError as error:
+            field = f".{error.param}" if error.param else ""
+            raise RequestError(
+                f"structured_outputs.{error}" if field else str(error),
+                f"structured_outputs{field}",
+            ) from None
 
     async def _tokenize(self, prompt: ParsedPrompt) -> list[int]:
         if prompt.token_ids is None and prompt.text is not None and len(prompt.text) > LONG_TEXT:
@@ -192,7 +277,8 @@ class AsyncLLM:
         if self._tasks and not self._tasks[0].done():
             return
         self._tasks = [asyncio.create_task(self._run_outputs(), name="octavo-outputs")]
-        if not self.config.observability.disable_log_stats:
+        # Of several front ends none speaks for all.
+        if self._num_front_ends == 1 and not self.config.observability.disable_log_stats:
             self._tasks.append(asyncio.create_task(self._run_stat_log(), name="octavo-stat-log"))
 
     async def _run_outputs(self) -> None:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from octavo.config.architectures import ModelArch
+from octavo.config.architectures import SLIDING_ATTENTION, ModelArch
+from octavo.config.graph_shapes import mixed_shapes
 from octavo.config.octavo_config import OctavoConfig
 from octavo.types.kv_spec import DTYPE_BYTES, KVCacheGroup
 from octavo.utils.misc import cdiv, next_power_of_2, round_up
@@ -18,20 +19,26 @@ NORMS = "norms"
 OUTPUT = "output layer"
 PARTS = (EMBEDDING, ATTENTION, MLP, NORMS, OUTPUT)
 
+# How the families' checkpoints call them.
+_COMPUTED = ("rotary_emb.inv_freq", ".attn.bias", ".attention.bias", ".masked_bias")
+_OUTPUTS = ("lm_head.", "embed_out.", "output.")
+_EMBEDDINGS = ("embed_tokens", "embed_in", "embed_positions", "embeddings.", "wte.", "wpe.")
+_ATTENTIONS = (".self_attn.", ".attn.", ".attention.", ".self_attention.")
+
 _INT32 = 4
 _FLOAT32 = 4
 
 # float32 rows of vocabulary size that exist at once while sampling: the logits, the copy that
-# penalties and truncation edit, and the noise of the draw. On a CPU, where every stage is a tensor
-# operation: the logits, those whose logprobs are wanted as they were, the rows to truncate, their
-# probabilities.
+# penalties and biases edit, and the rows that plug-ins are given; top-k, top-p and the draw need
+# none. On a CPU, where every stage is a tensor operation: the logits, those whose logprobs are
+# wanted as they were, the rows to truncate, their probabilities.
 LOGITS_COPIES = 3
 CPU_LOGITS_COPIES = 4
 
 # Logprobs are computed for so many rows at a time. Beside two copies of the logits each of those
-# then takes log-probabilities, sort keys of twice their size and the flags they are ranked by.
+# then takes log-probabilities, keys that order like the logits, and sort keys of twice their size.
 CPU_LOGPROB_ROWS = 64
-CPU_LOGPROB_COPIES = 4.25
+CPU_LOGPROB_COPIES = 4
 
 # Rows of the vocabulary are padded to a multiple of this.
 VOCAB_MULTIPLE = 64
@@ -45,6 +52,13 @@ CPU_BUFFER_GROWTH = 1.5
 # KV head that a share's partial result holds.
 DECODE_SHARES = 256
 DECODE_QUERIES = 16
+# Keys of a tile of a decode step, and numbers that describe one beside its blocks.
+DECODE_TILE = 64
+DECODE_RECORD = 4
+
+# cuBLAS' work space on Hopper, for the stream of the steps and for the one that graphs are
+# captured on; torch's default.
+BLAS_BYTES = 2 * (32 << 20)
 
 # What CUDA takes beside tensors. Measured on an H200 (driver 580, torch 2.11): the context 621 MiB,
 # with cuBLAS and a few loaded kernels 685.
@@ -55,6 +69,7 @@ CUDA_CONTEXT_BYTES = 768 << 20
 FIRST_GRAPH_BYTES = 72 << 20
 GRAPH_NODE_BYTES = 4 << 10
 LAUNCHES_PER_LAYER = 12
+DECODE_VARIANTS = 3  # of sampling, that a graph can hold
 
 
 class Header(Protocol):
@@ -97,16 +112,16 @@ def _repacks(config: OctavoConfig) -> bool:
 
 
 def _part(name: str) -> str | None:
-    """The part a tensor belongs to; None for tables that are computed, not loaded."""
-    if name.endswith("rotary_emb.inv_freq"):
+    """The part a tensor belongs to; None for tables and masks that are computed, not loaded."""
+    if name.endswith(_COMPUTED):
         return None
-    if name.startswith("lm_head."):
+    if name.startswith(_OUTPUTS):
         return OUTPUT
-    if "embed_tokens" in name:
+    if any(part in name for part in _EMBEDDINGS):
         return EMBEDDING
-    if "norm" in name:
+    if "norm" in name or ".ln_" in name:
         return NORMS
-    return ATTENTION if ".self_attn." in name else MLP
+    return ATTENTION if any(part in name for part in _ATTENTIONS) else MLP
 
 
 def tensor_shapes(arch: ModelArch) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -118,7 +133,7 @@ def tensor_shapes(arch: ModelArch) -> Iterator[tuple[str, tuple[int, ...]]]:
         "self_attn.k_proj": (kv_size, hidden, arch.qkv_bias),
         "self_attn.v_proj": (kv_size, hidden, arch.qkv_bias),
         "self_attn.o_proj": (hidden, q_size, arch.o_bias),
-        "mlp.gate_proj": (inner, hidden, arch.mlp_bias),
+        **({"mlp.gate_proj": (inner, hidden, arch.mlp_bias)} if arch.gated_mlp else {}),
         "mlp.up_proj": (inner, hidden, arch.mlp_bias),
         "mlp.down_proj": (hidden, inner, arch.mlp_bias),
     }
@@ -151,7 +166,8 @@ def activation_bytes(config: OctavoConfig, num_tokens: int | None = None) -> int
     tokens = config.scheduler.max_num_batched_tokens if num_tokens is None else num_tokens
     q_size, kv_size = arch.num_heads * arch.head_size, arch.num_kv_heads * arch.head_size
     hidden, inner = arch.hidden_size, arch.intermediate_size
-    width = max(3 * hidden + 3 * inner, 4 * hidden + inner, 2 * hidden + 4 * q_size + 2 * kv_size)
+    attention = 2 * hidden + 4 * q_size + 2 * kv_size
+    width = max(3 * hidden + 3 * inner, 4 * hidden + inner, attention)
     return tokens * width * DTYPE_BYTES[config.model.dtype]
 
 
@@ -159,13 +175,17 @@ def attention_bytes(config: OctavoConfig) -> int:
     """Work space of attention.
 
     A GPU keeps one partial result per row and KV head (and per share of the work that the
-    multiprocessors split). A CPU gathers keys and values of like rows, in parts of limited size
-    but at least one request, and holds the scores of a decode step and the mask of a prefill.
+    multiprocessors split), and the list of all tiles of keys. A CPU gathers keys and values of
+    like rows, in parts of limited size but at least one request, and holds the scores of a decode
+    step and the mask of a prefill; that is PyTorch's way, the C kernels need next to nothing.
     """
     arch, scheduler = config.model.arch, config.scheduler
     if config.device.device_type == "cuda":
-        parts = scheduler.max_num_seqs + DECODE_SHARES
-        return parts * arch.num_kv_heads * DECODE_QUERIES * arch.head_size * _FLOAT32
+        rows = scheduler.max_num_seqs
+        partials = arch.num_kv_heads * DECODE_QUERIES * arch.head_size * _FLOAT32
+        tiles = rows * cdiv(config.model.max_model_len, DECODE_TILE)
+        record = DECODE_RECORD + DECODE_TILE // config.cache.block_size
+        return (rows + DECODE_SHARES) * partials + tiles * record * _INT32
     longest = round_up(config.model.max_model_len, config.cache.block_size)
     key_bytes = 2 * arch.num_kv_heads * arch.head_size * _FLOAT32
     every = int(CPU_BUFFER_GROWTH * scheduler.max_num_seqs * longest)
@@ -175,11 +195,12 @@ def attention_bytes(config: OctavoConfig) -> int:
 
 
 def sampling_bytes(config: OctavoConfig) -> int:
-    """Tables of token counts, should every request use penalties.
+    """Tables of token counts and of allowed tokens, should every request use both.
 
     One that has ended keeps its row as long as a step in flight has its slot.
     """
-    return next_power_of_2(config.scheduler.num_slots) * config.model.vocab_size * _INT32
+    width = _INT32 + 1
+    return next_power_of_2(config.scheduler.num_slots) * config.model.vocab_size * width
 
 
 def logits_bytes(config: OctavoConfig) -> int:
@@ -200,20 +221,39 @@ def table_bytes(config: OctavoConfig, groups: tuple[KVCacheGroup, ...]) -> int:
 
 
 def rotary_bytes(config: OctavoConfig) -> int:
-    """The table of cosines and sines, one row per position."""
+    """The tables of cosines and sines, one row per position; one table per setting."""
     arch = config.model.arch
-    return config.model.max_model_len * arch.head_size * _FLOAT32
+    kinds = zip(arch.rotates, arch.layer_types, strict=True)
+    dims = {
+        (str(rope), int(arch.head_size * rope.partial)) if rotates else ("", 2)
+        for rotates, kind in kinds
+        for rope in (arch.sliding_rope if kind == SLIDING_ATTENTION else arch.rope,)
+    }
+    return config.model.max_model_len * sum(dim for _, dim in dims) * _FLOAT32
 
 
 def graph_bytes(config: OctavoConfig) -> int:
-    """CUDA graphs: activations and logits of the largest, which all share, and driver memory."""
+    """CUDA graphs once all are captured.
+
+    They share activations and logits of the largest; each keeps its hidden states, and the driver
+    keeps its launches. Plain decode steps have a graph for each of the usual ways to sample.
+    """
     sizes = config.compilation.cudagraph_capture_sizes
     if not sizes:
         return 0
-    nodes = len(sizes) * config.model.arch.num_layers * LAUNCHES_PER_LAYER
+    arch, scheduler = config.model.arch, config.scheduler
+    mixed = mixed_shapes(max(scheduler.max_num_seqs, *sizes), scheduler.max_num_batched_tokens)
+    tokens = [*(sizes * DECODE_VARIANTS), *(tokens for _, tokens in mixed)]
+    kept = sum(tokens) * arch.hidden_size * DTYPE_BYTES[config.model.dtype]
     logits = LOGITS_COPIES * max(sizes) * config.model.vocab_size * _FLOAT32
+    nodes = len(tokens) * arch.num_layers * LAUNCHES_PER_LAYER
     driver = FIRST_GRAPH_BYTES + nodes * GRAPH_NODE_BYTES
-    return activation_bytes(config, max(sizes)) + logits + driver
+    return activation_bytes(config, max(tokens)) + logits + kept + driver
+
+
+def blas_bytes(config: OctavoConfig) -> int:
+    """Work space that the library for matrix products keeps."""
+    return BLAS_BYTES if config.device.device_type == "cuda" else 0
 
 
 def context_bytes(config: OctavoConfig) -> int:

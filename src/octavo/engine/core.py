@@ -7,19 +7,27 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from octavo.checkpoints.locate import find_model
 from octavo.config.octavo_config import OctavoConfig
-from octavo.core.kv.planning import max_model_len_that_fits, plan_kv_cache
+from octavo.core.pacing import Pacer, StepPacer, Unpaced
+from octavo.core.request import Request
 from octavo.core.scheduler import Scheduler
-from octavo.engine.plan import make_plan
+from octavo.engine.grammars import CoreGrammars
+from octavo.engine.kv_size import size_kv_cache
+from octavo.engine.plan import Plan, make_plan
+from octavo.engine.plan_check import compare, comparison_table
+from octavo.engine.profile import CoreProfiler, describe_schedule, describe_step_argument
 from octavo.engine.serial import EngineFacts
 from octavo.executor.interface import Executor, StepHandle, find_executor
 from octavo.types.engine_output import EngineCoreOutput, EngineCoreOutputs, FinishReason
-from octavo.types.kv_spec import KVCacheConfig
 from octavo.types.request import EngineCoreRequest, FinishRequest
 from octavo.types.runner_output import ModelRunnerOutput
 from octavo.types.scheduler_output import SchedulerOutput
 from octavo.utils.logging import get_logger
+from octavo.utils.phases import Phases
+from octavo.utils.profiling import HostSpans
 
 logger = get_logger(__name__)
 
@@ -33,14 +41,22 @@ class EngineCore:
     of the device: a summary of the step, without prompts, goes to the log and it passes through.
     """
 
-    def __init__(self, config: OctavoConfig, executor: Executor, kv_limit: int) -> None:
-        """`kv_limit`: bytes planned for the KV cache; it gets less if the device has less."""
+    def __init__(
+        self, config: OctavoConfig, executor: Executor, kv_limit: int, later_bytes: int = 0
+    ) -> None:
+        """`kv_limit`: bytes planned for the KV cache; it gets less if the device has less.
+
+        `later_bytes`: what the device will need besides that is not allocated when it measures
+        what it has.
+        """
         self._executor = executor
         self._max_concurrent_steps = config.scheduler.max_concurrent_steps
         self._in_flight: deque[tuple[SchedulerOutput, StepHandle]] = deque()
-        self._rejected: list[tuple[int, EngineCoreOutput]] = []  # with their client's index
+        self._ended: list[tuple[int, EngineCoreOutput]] = []  # outside steps, by client index
+        self._unsampled: SchedulerOutput | None = None  # the step in flight that lacks its masks
+        self._grammars = CoreGrammars(config)
         self._stats_due = False
-        kv_config, max_model_len = _size_kv_cache(config, executor, kv_limit)
+        kv_config, max_model_len = size_kv_cache(config, executor, kv_limit, later_bytes)
         executor.initialize_kv_cache(kv_config)
         self._scheduler = Scheduler(
             max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
@@ -55,6 +71,8 @@ class EngineCore:
             hash_algo=config.cache.prefix_caching_hash_algo,
             model_hash_key=_model_hash_key(config),
             vocab_size=config.model.vocab_size,
+            share_prefixes=config.shares_prefixes,
+            pacer=_pacer(config),
             kv_cache_config=kv_config,
             log_stats=not config.observability.disable_log_stats,
         )
@@ -70,7 +88,10 @@ class EngineCore:
                 "prefix caching reuses equal beginnings of %d tokens or more",
                 self.facts.min_reusable_prefix,
             )
+        profiler = CoreProfiler(executor, self._watch)
         self._utilities: dict[str, Callable[..., Any]] = {
+            "start_profile": profiler.start,
+            "stop_profile": profiler.stop,
             "reset_prefix_cache": self._scheduler.reset_prefix_cache,
             "get_request_counts": self._scheduler.get_request_counts,
             "collective_rpc": lambda method, args=(): executor.collective_rpc(method, tuple(args)),
@@ -78,47 +99,60 @@ class EngineCore:
 
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
-        busy = self._in_flight or self._rejected or self._stats_due
+        busy = self._in_flight or self._ended or self._stats_due or self._grammars.has_news
         return bool(busy) or self._scheduler.has_requests()
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, in any thread, when there is work that came about by itself.
+
+        The caller sleeps now and then: what requests may need later is prepared from here on.
+        """
+        self._grammars.wake_by(wake)
+        self._grammars.prepare()
+
+    def wait(self) -> None:
+        """Sleep while all there is to do is to wait for a grammar."""
+        if not self.has_work():
+            self._grammars.wait()
 
     def add_request(self, request: EngineCoreRequest) -> None:
         """Queue a request; one that can't be queued ends with "error" in the next outputs."""
-        try:
-            self._scheduler.add_request(request)
-        except Exception as error:
-            logger.error("request %s could not be queued: %s", request.request_id, error)
-            output = EngineCoreOutput(
-                request.request_id,
-                finish_reason=FinishReason.ERROR,
-                stop_reason=f"{type(error).__name__}: {error}",
-            )
-            self._rejected.append((request.client_index, output))
+        if request.sampling_params.structured_outputs is not None:
+            self._grammars.hold(request)
+        else:
+            self._queue(request)
 
     def abort_requests(self, request_ids: list[str]) -> None:
         """Drop requests and whatever they would still produce; unknown ids are ignored."""
         self._scheduler.abort_requests(request_ids)
+        self._grammars.forget(request_ids)
         self._stats_due = True
 
     def finish_requests(self, finishes: list[FinishRequest]) -> None:
         """End requests where the front end says they ended; unknown ids are ignored."""
         for finish in finishes:
             self._scheduler.finish_request(finish)
+        self._grammars.forget([finish.request_id for finish in finishes])
         self._stats_due = True
 
     def step(self) -> dict[int, EngineCoreOutputs]:
         """Launch a step if one more may be in flight, else wait for the oldest.
 
-        Returns news by client index; {} when a step was launched and another may follow.
+        Returns news by client index; {} when a step was launched and another may follow. A step
+        with grammar rows is launched as far as its hidden states; its sampling follows as soon as
+        the tokens of the step before it are known, and only then another step.
         """
+        self._queue_compiled()
         launched = self._launch()
-        if launched and len(self._in_flight) < self._max_concurrent_steps:
+        more = len(self._in_flight) < self._max_concurrent_steps and self._unsampled is None
+        if launched and more:
             return {}
         if not self._in_flight and self._scheduler.has_unfinished_requests():
             raise RuntimeError("no request can be scheduled although no step is in flight")
         outputs = self._finish_oldest() if self._in_flight else {}
-        for client_index, rejected in self._rejected:
-            outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(rejected)
-        self._rejected.clear()
+        for client_index, ended in self._ended:
+            outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(ended)
+        self._ended.clear()
         self._add_stats(outputs)
         return outputs
 
@@ -133,8 +167,33 @@ class EngineCore:
         """Stop the workers; safe to call twice."""
         self._executor.shutdown()
 
+    def _queue(self, request: EngineCoreRequest) -> None:
+        try:
+            self._scheduler.add_request(request)
+        except Exception as error:
+            logger.error("request %s could not be queued: %s", request.request_id, error)
+            self._tell_end(request, FinishReason.ERROR, f"{type(error).__name__}: {error}")
+            self._grammars.forget([request.request_id])
+
+    def _queue_compiled(self) -> None:
+        """Let requests run whose grammars are ready."""
+        if not self._grammars.num_held:
+            return
+        for request, error in self._grammars.take():
+            if error is None:
+                self._queue(request)
+            else:
+                logger.info("request %s: its grammar can't be used", request.request_id)
+                self._tell_end(request, FinishReason.ERROR, str(error))
+
+    def _tell_end(
+        self, request: EngineCoreRequest | Request, reason: FinishReason, error: str | None
+    ) -> None:
+        output = EngineCoreOutput(request.request_id, finish_reason=reason, stop_reason=error)
+        self._ended.append((request.client_index, output))
+
     def _launch(self) -> bool:
-        full = len(self._in_flight) == self._max_concurrent_steps
+        full = len(self._in_flight) == self._max_concurrent_steps or self._unsampled is not None
         if full or not self._scheduler.has_unfinished_requests():
             return False
         step = self._scheduler.schedule()
@@ -146,33 +205,92 @@ class EngineCore:
             logger.critical("the device failed in %s", describe_step(step))
             raise
         self._in_flight.append((step, handle))
+        if step.grammar_rows:
+            self._unsampled = step
+            self._sample_if_known()
         return True
 
-    def _finish_oldest(self) -> dict[int, EngineCoreOutputs]:
-        step, handle = self._in_flight.popleft()
+    def _sample_if_known(self) -> None:
+        """Have the step that lacks its masks sampled, once no step before it is in flight."""
+        step = self._unsampled
+        if step is None or self._in_flight[0][0] is not step:
+            return
+        self._unsampled = None
+        requests = self._scheduler.requests_of(step)
+        masks, ended = self._grammars.masks(step, requests)
         try:
-            result: ModelRunnerOutput = handle.result()
+            self._executor.sample_tokens(masks)
         except Exception:
             logger.critical("the device failed in %s", describe_step(step))
             raise
-        return self._scheduler.update_from_output(step, result)
+        by_id = {request.request_id: request for request in requests if request is not None}
+        for name, reason, error in ended:
+            self._tell_end(by_id[name], reason, error)
+            self._scheduler.finish_request(FinishRequest(name, reason))
+            self._grammars.forget([name])
+
+    def _finish_oldest(self) -> dict[int, EngineCoreOutputs]:
+        step, handle = self._in_flight.popleft()
+        outputs = self._scheduler.update_from_output(step, self._await_results(step, handle))
+        if self._grammars.num_running:
+            self._grammars.forget(
+                output.request_id
+                for news in outputs.values()
+                for output in news.outputs
+                if output.finish_reason is not None
+            )
+        self._sample_if_known()
+        return outputs
+
+    def _await_results(self, step: SchedulerOutput, handle: StepHandle) -> ModelRunnerOutput:
+        try:
+            return handle.result()
+        except Exception:
+            logger.critical("the device failed in %s", describe_step(step))
+            raise
+
+    def _watch(self, spans: HostSpans) -> None:
+        spans.watch(self._scheduler, "schedule", "schedule", describe_schedule)
+        spans.watch(self._executor, "execute_model", "launch", describe_step_argument)
+        spans.watch(self, "_await_results", "results", describe_step_argument)
+        spans.watch(self._scheduler, "update_from_output", "update", describe_step_argument)
 
     def _add_stats(self, outputs: dict[int, EngineCoreOutputs]) -> None:
         """Statistics go to the first front end, also when nothing else does."""
         self._stats_due = False
         stats = self._scheduler.make_stats()
         if stats is not None:
+            stats.num_waiting += self._grammars.num_held
             outputs.setdefault(0, EngineCoreOutputs()).scheduler_stats = stats
         now = time.monotonic()
         for output in outputs.values():
             output.timestamp = now
 
 
-def build_core(config: OctavoConfig) -> EngineCore:
+def build_core(config: OctavoConfig, phases: Phases | None = None) -> EngineCore:
     """Plan the memory, load the model, make the core.
 
-    Raises ConfigError, before any weight is read, for what can't fit.
+    `phases` has counted what came before. Raises ConfigError, before any weight is read, for what
+    can't fit.
     """
+    phases = phases or Phases()
+    with phases("plan"):
+        plan = _plan(config)
+    executor = find_executor(config.parallel.distributed_executor_backend)(plan.config)
+    try:
+        core = EngineCore(plan.config, executor, plan.kv_cache_bytes, plan.later_bytes)
+    except BaseException:
+        executor.shutdown()
+        raise
+    lines = compare(plan, core.facts.kv_cache_bytes, executor.memory_lines())
+    if lines:
+        logger.info("memory, planned and measured:\n%s", comparison_table(lines))
+    phases.add(executor.start_up_phases())
+    core.facts = msgspec.structs.replace(core.facts, startup=phases.complete())
+    return core
+
+
+def _plan(config: OctavoConfig) -> Plan:
     headers = None
     if config.load.load_format != "dummy":
         load = config.load
@@ -187,12 +305,7 @@ def build_core(config: OctavoConfig) -> EngineCore:
     logger.info("memory plan:\n%s", plan.table())
     for note in plan.config.notes[len(config.notes) :]:
         logger.info(note)
-    executor = find_executor(config.parallel.distributed_executor_backend)(plan.config)
-    try:
-        return EngineCore(plan.config, executor, plan.kv_cache_bytes)
-    except BaseException:
-        executor.shutdown()
-        raise
+    return plan
 
 
 def describe_step(step: SchedulerOutput) -> str:
@@ -210,38 +323,9 @@ def describe_step(step: SchedulerOutput) -> str:
     )
 
 
-def _size_kv_cache(
-    config: OctavoConfig, executor: Executor, kv_limit: int
-) -> tuple[KVCacheConfig, int]:
-    """(the cache, the longest request that is served)."""
-    specs = executor.kv_cache_specs()
-    available = min(kv_limit, executor.available_kv_memory())
-    if available < kv_limit:
-        logger.warning(
-            "the device has %d MiB for the KV cache, %d MiB were planned",
-            available >> 20,
-            kv_limit >> 20,
-        )
-    max_model_len = config.model.max_model_len
-    max_tokens_ahead = config.scheduler.max_tokens_ahead
-    blocks = config.cache.num_gpu_blocks_override
-    if config.model.fit_max_model_len:
-        fitting = max_model_len_that_fits(
-            specs,
-            available,
-            max_tokens_ahead=max_tokens_ahead,
-            limit=max_model_len,
-            num_blocks_override=blocks,
-        )
-        max_model_len = fitting or max_model_len
-    kv_config = plan_kv_cache(
-        specs,
-        available,
-        max_model_len=max_model_len,
-        max_tokens_ahead=max_tokens_ahead,
-        num_blocks_override=blocks,
-    )
-    return kv_config, max_model_len
+def _pacer(config: OctavoConfig) -> Pacer:
+    target = config.scheduler.itl_target_ms
+    return StepPacer(target / 1e3, time.monotonic) if target else Unpaced()
 
 
 def _model_hash_key(config: OctavoConfig) -> str:

@@ -57,11 +57,37 @@ CLIENTS: Registry[Callable[[OctavoConfig], EngineCoreClient]] = Registry(
 )
 
 
-class ProcessClient:
-    """What both clients of a core process share: sending, and the core's health."""
+class CoreConnection(Protocol):
+    """A core in another process, as CoreProcess and AttachedCore reach it."""
 
-    def __init__(self, config: OctavoConfig) -> None:
-        self._core = CoreProcess(config)
+    facts: EngineFacts
+
+    @property
+    def pid(self) -> int:
+        """The process that stands for the core."""
+
+    @property
+    def output_fd(self) -> int:
+        """A descriptor that becomes readable when there may be messages."""
+
+    def send(self, kind: MessageType, payload: Any = None) -> None:
+        """Queue a message for the core."""
+
+    def receive(self, timeout: float | None) -> tuple[MessageType, Any] | None:
+        """The next message, or None after `timeout` seconds."""
+
+    def stop(self) -> None:
+        """End the connection, and the core if it is ours."""
+
+
+class ProcessClient:
+    """What both clients of a core process share: sending, and the core's health.
+
+    Without a `core` it starts one.
+    """
+
+    def __init__(self, config: OctavoConfig, core: CoreConnection | None = None) -> None:
+        self._core: CoreConnection = CoreProcess(config) if core is None else core
         self.facts = self._core.facts
         self.last_heard = time.monotonic()
         self._failure: str | None = None
@@ -91,6 +117,10 @@ class ProcessClient:
         """Tell the core where requests ended (stop strings)."""
         self._send(MessageType.FINISH, finishes)
 
+    def cancel_requests(self, request_ids: list[str]) -> None:
+        """Have every front end end what its clients know by these ids."""
+        self._send(MessageType.CANCEL, request_ids)
+
     def check_health(self) -> None:
         """Raise EngineDeadError, or EngineStalledError while a step takes too long."""
         self._raise_if_dead()
@@ -118,6 +148,9 @@ class ProcessClient:
         if self._failure is not None:
             raise EngineDeadError(self._failure)
 
+    def _cancel(self, request_ids: list[str]) -> None:
+        """Some front end wants these requests ended."""
+
     def _accept(self, kind: MessageType, payload: Any) -> EngineCoreOutputs | None:
         """Note what a message says about the core; the outputs, if it holds some."""
         self.last_heard = time.monotonic()
@@ -125,6 +158,8 @@ class ProcessClient:
             return payload  # type: ignore[no-any-return]
         if kind is MessageType.HEARTBEAT:
             self._heartbeat = payload
+        elif kind is MessageType.CANCEL:
+            self._cancel(payload)
         elif kind is MessageType.DEAD and self._failure is None:
             failure: Failure = payload
             self._failure = f"the engine core has died: {failure.kind}: {failure.message}"
@@ -168,8 +203,9 @@ class MPClient(ProcessClient):
 class AsyncMPClient(ProcessClient):
     """The client of an event loop: the loop watches the output socket, nothing blocks."""
 
-    def __init__(self, config: OctavoConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: OctavoConfig, core: CoreConnection | None = None) -> None:
+        super().__init__(config, core)
+        self.on_cancel: Callable[[list[str]], None] = _ignore
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outputs: asyncio.Queue[EngineCoreOutputs | None] = asyncio.Queue()
         self._calls: dict[int, asyncio.Future[Any]] = {}
@@ -202,6 +238,9 @@ class AsyncMPClient(ProcessClient):
         self._loop = None
         super().shutdown()
         self._end()
+
+    def _cancel(self, request_ids: list[str]) -> None:
+        self.on_cancel(request_ids)
 
     def _attach(self) -> None:
         loop = asyncio.get_running_loop()
@@ -240,6 +279,10 @@ class AsyncMPClient(ProcessClient):
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(EngineDeadError(self._failure))
+
+
+def _ignore(request_ids: list[str]) -> None:
+    """For a client without requests."""
 
 
 def _result_of(answer: UtilityResult) -> Any:

@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -17,12 +18,14 @@ import msgspec
 import zmq
 
 from octavo.engine.core import EngineCore, build_core
-from octavo.engine.launch import IDENTITY, LENGTH_BYTES, StartMessage
+from octavo.engine.core_link import IDENTITY, ClientAddress, open_socket
+from octavo.engine.launch import LENGTH_BYTES, StartMessage
 from octavo.engine.serial import Codec, Failure, FrameError, Heartbeat, MessageType, UtilityCall
 from octavo.engine.watchdog import StallWatchdog
 from octavo.types.engine_output import EngineCoreOutputs, UtilityResult
 from octavo.utils import envs
 from octavo.utils.logging import get_logger
+from octavo.utils.phases import Phases, process_start
 
 logger = get_logger(__name__)
 
@@ -30,111 +33,130 @@ LINGER_MS = 2000  # for the last message of a core that ends
 PARENT_POLL_MS = 1000
 PR_SET_PDEATHSIG = 1
 STDIN = 0
+FIRST = 0  # index of the front end that started the core
 
 
 class EngineCoreProc:
-    """Feeds a core from an input thread, sends its outputs by an output thread.
+    """Feeds a core from an input thread per front end, sends its outputs by an output thread.
 
     The thread that calls `run` steps the core, and sleeps on the inbox when there is no work.
+    `clients` are the sockets (inputs, outputs) of the front ends by their index.
     """
 
-    def __init__(self, core: EngineCore, inputs: zmq.Socket[Any], outputs: zmq.Socket[Any]) -> None:
+    def __init__(
+        self, core: EngineCore, clients: list[tuple[zmq.Socket[Any], zmq.Socket[Any]]]
+    ) -> None:
         self._core = core
-        self._inputs = inputs
-        self._outputs = outputs
+        self._clients = clients
         # SimpleQueue.put may be called from a signal handler.
-        self._inbox: SimpleQueue[tuple[MessageType, Any]] = SimpleQueue()
-        self._outbox: SimpleQueue[tuple[MessageType, Any] | None] = SimpleQueue()
+        # A kind of None: nothing but a reason to look for work.
+        self._inbox: SimpleQueue[tuple[int, MessageType | None, Any]] = SimpleQueue()
+        # An index of None: for every front end.
+        self._outbox: SimpleQueue[tuple[int | None, MessageType, Any] | None] = SimpleQueue()
         self._watchdog = StallWatchdog(envs.stall_timeout(), self._send_heartbeat)
         self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._read_inputs, name="octavo-core-in", daemon=True),
-            threading.Thread(target=self._write_outputs, name="octavo-core-out", daemon=True),
+        self._writer = threading.Thread(
+            target=self._write_outputs, name="octavo-core-out", daemon=True
+        )
+        self._readers = [
+            threading.Thread(
+                target=self._read_inputs, args=(index,), name=f"octavo-core-in-{index}", daemon=True
+            )
+            for index in range(len(clients))
         ]
 
     def request_shutdown(self) -> None:
         """Have `run` return after the current step; callable from a signal handler."""
-        self._inbox.put((MessageType.SHUTDOWN, None))
+        self._inbox.put((FIRST, MessageType.SHUTDOWN, None))
 
     def run(self) -> None:
         """Step until a shutdown is asked for; an error of the core is sent on, then raised."""
-        for thread in self._threads:
+        for thread in (self._writer, *self._readers):
             thread.start()
         self._watchdog.start()
+        self._core.wake_by(lambda: self._inbox.put((FIRST, None, None)))
         try:
             while not self._stopping:
                 self._take_messages(wait=not self._core.has_work())
                 if not self._stopping and self._core.has_work():
                     self._step()
         except Exception as error:
-            self._outbox.put((MessageType.DEAD, describe(error)))
+            self._outbox.put((None, MessageType.DEAD, describe(error)))
             raise
         finally:
             self._watchdog.stop()
             self._outbox.put(None)
-            self._threads[1].join()
-            # Ends the input thread, which sees ContextTerminated.
-            self._inputs.context.term()
+            self._writer.join()
+            # Ends the input threads, which see ContextTerminated.
+            self._clients[FIRST][0].context.term()
 
     def _step(self) -> None:
         self._watchdog.begin_step()
         outputs = self._core.step()
         self._watchdog.end_step()
-        for output in outputs.values():
-            self._outbox.put((MessageType.OUTPUTS, output))
+        for index, output in outputs.items():
+            self._outbox.put((index, MessageType.OUTPUTS, output))
 
     def _take_messages(self, wait: bool) -> None:
         while wait or not self._inbox.empty():
-            kind, payload = self._inbox.get()
+            index, kind, payload = self._inbox.get()
             wait = False
             if kind is MessageType.ADD:
                 for request in payload:
+                    request.client_index = index
                     self._core.add_request(request)
             elif kind is MessageType.ABORT:
                 self._core.abort_requests(payload)
             elif kind is MessageType.FINISH:
                 self._core.finish_requests(payload)
             elif kind is MessageType.UTILITY:
-                self._call(payload)
-            elif kind is MessageType.SHUTDOWN:
+                self._call(index, payload)
+            elif kind is MessageType.CANCEL:
+                self._outbox.put((None, MessageType.CANCEL, payload))
+            elif kind is MessageType.SHUTDOWN and index == FIRST:
                 self._stopping = True
 
-    def _call(self, call: UtilityCall) -> None:
+    def _call(self, index: int, call: UtilityCall) -> None:
         answer = UtilityResult(call_id=call.call_id)
         try:
             answer.result = self._core.call_utility(call.method, call.args)
             msgspec.msgpack.encode(answer)
         except Exception as error:
             answer = UtilityResult(call_id=call.call_id, failure=f"{type(error).__name__}: {error}")
-        self._outbox.put((MessageType.OUTPUTS, EngineCoreOutputs(utility_result=answer)))
+        self._outbox.put((index, MessageType.OUTPUTS, EngineCoreOutputs(utility_result=answer)))
 
     def _send_heartbeat(self, heartbeat: Heartbeat) -> None:
-        self._outbox.put((MessageType.HEARTBEAT, heartbeat))
+        self._outbox.put((None, MessageType.HEARTBEAT, heartbeat))
 
-    def _read_inputs(self) -> None:
+    def _read_inputs(self, index: int) -> None:
         codec = Codec()
+        inputs = self._clients[index][0]
         try:
             while True:
-                frames = self._inputs.recv_multipart()
+                frames = inputs.recv_multipart()
                 try:
-                    self._inbox.put(codec.decode(frames))
+                    self._inbox.put((index, *codec.decode(frames)))
                 except FrameError as error:
                     logger.warning("dropped a message on the input socket: %s", error)
         except zmq.ContextTerminated:
-            self._inputs.close(linger=0)
+            inputs.close(linger=0)
 
     def _write_outputs(self) -> None:
         codec = Codec()
+        outputs = [sockets[1] for sockets in self._clients]
         while (message := self._outbox.get()) is not None:
+            index, kind, payload = message
             try:
-                frames = codec.encode(*message)
+                frames = codec.encode(kind, payload)
             except Exception as error:
                 # Whoever waits for this message would wait for ever.
                 logger.exception("a message to the front end can't be encoded")
-                frames = codec.encode(MessageType.DEAD, describe(error))
+                frames, index = codec.encode(MessageType.DEAD, describe(error)), None
                 self.request_shutdown()
-            self._outputs.send_multipart(frames)
-        self._outputs.close(linger=LINGER_MS)
+            for socket in outputs if index is None else outputs[index : index + 1]:
+                socket.send_multipart(frames)
+        for socket in outputs:
+            socket.close(linger=LINGER_MS)
 
 
 def describe(error: BaseException) -> Failure:
@@ -146,22 +168,24 @@ def main() -> int:
     """The entry of the process: read a StartMessage, build the core, say how it went, run."""
     # Ctrl-C goes to every process of the terminal; the front end decides what it means for us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    start = _read_start()
+    # The start makes a great many objects that stay; looking for garbage among them is in vain.
+    gc.disable()
+    phases = _phases_so_far(start := _read_start())
     _follow_parent(start)
     context = zmq.Context()
-    inputs = _connect(context, zmq.DEALER, start.input_address)
-    outputs = _connect(context, zmq.PUSH, start.output_address)
+    clients = [_connect(context, address) for address in start.clients]
     codec = Codec()
-    for socket in (inputs, outputs):
-        socket.send_multipart(codec.encode(MessageType.HELLO))
+    for sockets in clients:
+        for socket in sockets:
+            socket.send_multipart(codec.encode(MessageType.HELLO))
     try:
-        core = build_core(start.config)
+        core = build_core(start.config, phases)
     except Exception as error:
         logger.debug("the engine core failed to start", exc_info=True)
-        outputs.send_multipart(codec.encode(MessageType.FAILED, describe(error)))
+        clients[FIRST][1].send_multipart(codec.encode(MessageType.FAILED, describe(error)))
         context.destroy(linger=LINGER_MS)
         return 1
-    proc = EngineCoreProc(core, inputs, outputs)
+    proc = EngineCoreProc(core, clients)
 
     def stop(signum: int, frame: FrameType | None) -> None:
         logger.info("stopping at %s", signal.Signals(signum).name)
@@ -171,7 +195,9 @@ def main() -> int:
     # What start-up made lives as long as the process: keep the collector from walking it.
     gc.collect()
     gc.freeze()
-    outputs.send_multipart(codec.encode(MessageType.READY, core.facts))
+    gc.enable()
+    for _, outputs in clients:
+        outputs.send_multipart(codec.encode(MessageType.READY, core.facts))
     try:
         proc.run()
     except Exception:
@@ -182,14 +208,24 @@ def main() -> int:
     return 0
 
 
-def _connect(context: zmq.Context[Any], kind: int, address: str) -> zmq.Socket[Any]:
-    socket: zmq.Socket[Any] = context.socket(kind)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    if kind == zmq.DEALER:
-        socket.setsockopt(zmq.IDENTITY, IDENTITY)
-    socket.connect(address)
-    return socket
+def _connect(
+    context: zmq.Context[Any], address: ClientAddress
+) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
+    """The sockets (inputs, outputs) of one front end."""
+    inputs = open_socket(context, zmq.DEALER)
+    inputs.setsockopt(zmq.IDENTITY, IDENTITY)
+    inputs.connect(address.input)
+    outputs = open_socket(context, zmq.PUSH)
+    outputs.connect(address.output)
+    return inputs, outputs
+
+
+def _phases_so_far(start: StartMessage) -> Phases:
+    """What it took to get to `main`."""
+    phases = Phases(began=start.spawned_at)
+    born = process_start()
+    phases.add({"process spawn": born - start.spawned_at, "imports": time.monotonic() - born})
+    return phases
 
 
 def _read_start() -> StartMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.tokenizers.stop_scope import StopScopeReader
 from octavo.tokenizers.stop_strings import StopStrings, compile_stops
 from octavo.tokenizers.streams import open_stream
 from octavo.tokenizers.tokenizer import Tokenizer
@@ -21,6 +22,7 @@ class IncrementalDetokenizer:
       grouped into updates changes nothing.
     - A match counts once more than min_tokens tokens are out; one completed earlier is plain text.
     - Text ends before the stop string, or after it with include_stop_str_in_output.
+    - Where the parameters have a stop_scope, no stop string is found outside of it.
     - A stop token's text is left out unless include_stop_str_in_output is set (and, if it is a
       special token, skip_special_tokens is not).
     """
@@ -35,6 +37,8 @@ class IncrementalDetokenizer:
         )
         stops = params.stop_strings
         self._stops: StopStrings | None = compile_stops(tuple(stops)) if stops else None
+        scope = params.stop_scope if stops else None
+        self._scope: StopScopeReader | None = StopScopeReader(scope) if scope else None
         self._include_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._state = 0  # of the automaton
@@ -104,9 +108,25 @@ class IncrementalDetokenizer:
 
     def _add(self, text: str, stops: StopStrings, num_fed: int) -> tuple[str | None, int]:
         """Add text; returns the stop string that ends in it, and the tokens up to that one."""
+        if self._scope is None:
+            return self._search(text, stops, num_fed, 0)
+        for part, counts, begin in self._scope.split(text):
+            if not counts:
+                self._show(self._held + part)
+                self._held, self._state = "", 0
+                continue
+            stop, num_tokens = self._search(part, stops, num_fed, begin)
+            if stop is not None:
+                return stop, num_tokens
+        return None, 0
+
+    def _search(
+        self, text: str, stops: StopStrings, num_fed: int, begin: int
+    ) -> tuple[str | None, int]:
+        """Look for a stop string in text that begins at `begin` of what the stream last gave."""
         state, end, stop = stops.scan(self._state, text)
         while stop is not None:
-            num_tokens = num_fed - self._stream.lag(end)
+            num_tokens = num_fed - (self._stream.lag(begin + end) if begin + end > 0 else 0)
             if num_tokens > self._min_tokens:
                 whole = self._held + text[:end]
                 self._show(whole if self._include_stop else whole[: -len(stop)])
@@ -124,10 +144,14 @@ class IncrementalDetokenizer:
     def _finish(self) -> None:
         self._ended = True
         text = self._stream.flush()
-        if text and self._stops is not None:
-            self._add(text, self._stops, self.num_output_tokens - self._num_silent)
-        else:
+        if self._stops is None:
             self._show(text)
+            return
+        num_fed = self.num_output_tokens - self._num_silent
+        stop, _ = self._add(text, self._stops, num_fed) if text else (None, 0)
+        rest = self._scope.flush() if self._scope is not None else ""
+        if rest and stop is None:
+            self._search(rest, self._stops, num_fed, -len(rest))
         self._show(self._held)
         self._held = ""
 

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
-from octavo.checkpoints.locate import find_model
 from octavo.config.octavo_config import OctavoConfig
 from octavo.engine.input_processor import InputProcessor, RequestLimits
+from octavo.engine.metric_page import MetricPage
 from octavo.engine.metrics import EngineMetrics
+from octavo.engine.model_tokenizer import model_tokenizer
 from octavo.engine.output_processor import OutputProcessor
 from octavo.engine.serial import EngineFacts
 from octavo.engine.stat_log import StatLog
-from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.utils.phases import Phases
 
 
 class _Client(Protocol):
@@ -28,6 +30,9 @@ Client = TypeVar("Client", bound=_Client)
 class FrontEnd(Generic[Client]):
     """A client of a running core with the processors on both sides of it.
 
+    `client_index` is this front end's place among those of the core; `page` is where they share
+    their metrics.
+
     Raises what the tokenizer or the core raise when they can't be made; then nothing is left
     running.
     """
@@ -38,13 +43,16 @@ class FrontEnd(Generic[Client]):
         make_client: Callable[[OctavoConfig], Client],
         *,
         clamp_max_tokens: bool,
+        client_index: int = 0,
+        page: MetricPage | None = None,
     ) -> None:
+        phases = Phases()
         # The tokenizer is read while the core starts.
         with ThreadPoolExecutor(1, thread_name_prefix="octavo-load") as pool:
-            loading = pool.submit(_load_tokenizer, config)
+            loading = pool.submit(model_tokenizer, config)
             self.client = make_client(config)
         try:
-            self.tokenizer = loading.result()
+            self.tokenizer: Tokenizer | None = loading.result()
         except BaseException:
             self.client.shutdown()
             raise
@@ -55,17 +63,11 @@ class FrontEnd(Generic[Client]):
             )
         self.config = config
         limits = RequestLimits.of(config, clamp_max_tokens=clamp_max_tokens)
-        self.inputs = InputProcessor(limits, self.tokenizer, config.model.seed)
+        self.inputs = InputProcessor(
+            limits, self.tokenizer, config.model.seed, client_index=client_index
+        )
         self.outputs = OutputProcessor(self.tokenizer, config.scheduler.stream_interval)
-        self.metrics = EngineMetrics(config, facts)
+        self.metrics = EngineMetrics(config, facts, page, client_index)
         self.stat_log = StatLog(self.metrics)
-
-
-def _load_tokenizer(config: OctavoConfig) -> Tokenizer | None:
-    model = config.model
-    if model.skip_tokenizer_init:
-        return None
-    name = model.tokenizer or model.model
-    revision = model.tokenizer_revision if model.tokenizer else model.revision
-    files = find_model(name, revision, config.load.download_dir, weights=False)
-    return load_tokenizer(files)
+        phases.add(facts.startup)
+        self.metrics.startup = phases.complete()

@@ -35,6 +35,7 @@ class InprocClient:
 
     def get_output(self) -> EngineCoreOutputs:
         """Run one step; see EngineCoreClient."""
+        self._core.wait()
         return self._core.step().get(0, EngineCoreOutputs())
 
     def call_utility(self, method: str, *args: Any) -> Any:

@@ -6,16 +6,17 @@ import itertools
 import random
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from octavo.config.octavo_config import OctavoConfig
+from octavo.config.structured_outputs import StructuredOutputsConfig
 from octavo.engine.prompts import ParsedPrompt, check_text
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import RequestError
 from octavo.types.request import EngineCoreRequest, LoRARequest
-from octavo.types.sampling_params import MAX_SEED, SamplingParams
+from octavo.types.sampling_params import MAX_SEED, SamplingParams, StructuredOutputsParams
 
 # No natural text has so many characters per token on average; a text beyond it is refused
 # before it is tokenized, because tokenizing costs time in proportion to its length.
@@ -36,6 +37,7 @@ class RequestLimits:
     eos_token_ids: tuple[int, ...]
     takes_priority: bool
     clamp_max_tokens: bool  # lower a max_tokens that does not fit, instead of refusing it
+    structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
 
     @classmethod
     def of(cls, config: OctavoConfig, *, clamp_max_tokens: bool) -> RequestLimits:
@@ -47,6 +49,7 @@ class RequestLimits:
             eos_token_ids=config.model.eos_token_ids,
             takes_priority=config.scheduler.scheduling_policy == "priority",
             clamp_max_tokens=clamp_max_tokens,
+            structured_outputs=config.structured_outputs,
         )
 
 
@@ -54,12 +57,21 @@ class InputProcessor:
     """Admits requests. Raises RequestError with the field at fault; admits nothing half.
 
     A request without a seed gets one from `seed`, so that equal runs draw equal noise.
+    `client_index` keeps the ids and the seeds of several front ends of one core apart.
     """
 
-    def __init__(self, limits: RequestLimits, tokenizer: Tokenizer | None, seed: int) -> None:
+    def __init__(
+        self,
+        limits: RequestLimits,
+        tokenizer: Tokenizer | None,
+        seed: int,
+        *,
+        client_index: int = 0,
+    ) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
-        self._seeds = random.Random(seed)
+        self._seeds = random.Random(f"{seed}:{client_index}" if client_index else seed)
+        self._id_prefix = f"{client_index}." if client_index else ""
         self._numbers = itertools.count()
         eos = set(limits.eos_token_ids)
         if tokenizer is not None and tokenizer.eos_token_id is not None:
@@ -108,7 +120,7 @@ class InputProcessor:
         max_tokens = self._resolve_max_tokens(len(token_ids), params)
         seed = self._seeds.getrandbits(63) if params.seed is None else params.seed & MAX_SEED
         return EngineCoreRequest(
-            request_id=f"{next(self._numbers)}:{request_id}",
+            request_id=f"{self._id_prefix}{next(self._numbers)}:{request_id}",
             token_ids=token_ids,
             num_prompt_tokens=len(token_ids),
             sampling_params=params,
@@ -122,9 +134,9 @@ class InputProcessor:
 
     def _check_params(self, params: SamplingParams) -> SamplingParams:
         """A checked copy with what only the engine knows filled in."""
-        if params.structured_outputs is not None:
-            raise RequestError("structured_outputs is not supported yet", "structured_outputs")
         params = _checked_types(params)
+        if params.structured_outputs is not None:
+            params.structured_outputs = self.structure(params.structured_outputs)
         params.eos_token_ids = self._eos_token_ids
         params.bad_words_token_ids = self._tokenize_bad_words(params.bad_words or []) or None
         for text in params.stop_strings:
@@ -139,6 +151,23 @@ class InputProcessor:
         self._check_choice(params)
         _check_extra_args(params)
         return params
+
+    def structure(self, spec: StructuredOutputsParams) -> StructuredOutputsParams:
+        """The constraint with the server's defaults filled in."""
+        if self._tokenizer is None:
+            raise RequestError("structured_outputs needs a tokenizer", "structured_outputs")
+        options = self._limits.structured_outputs
+        changes: dict[str, bool | None] = {}
+        if spec.kind in ("json", "json_object", "structural_tag"):
+            blanks = spec.disable_any_whitespace
+            if blanks is None and spec.whitespace_pattern is None:
+                changes["disable_any_whitespace"] = options.disable_any_whitespace or None
+            if spec.disable_additional_properties is None:
+                closed = options.disable_additional_properties
+                changes["disable_additional_properties"] = closed or None
+        if options.enable_in_reasoning:
+            changes["reasoning"] = None
+        return msgspec.structs.replace(spec, **changes)
 
     def _check_choice(self, params: SamplingParams) -> None:
         """Refuse parameters that bar every token; what they bar later on can't be foreseen."""

@@ -11,13 +11,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import zmq
 
 from octavo.config.octavo_config import OctavoConfig
-from octavo.engine.serial import Codec, EngineFacts, Failure, FrameError, MessageType
+from octavo.engine.core_link import START_POLL, ClientAddress, CoreLink
+from octavo.engine.serial import EngineFacts, Failure, MessageType
 from octavo.types.errors import (
     CheckpointError,
     ConfigError,
@@ -30,12 +32,10 @@ from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
-IDENTITY = b"core-0"  # of the core's DEALER socket
 LENGTH_BYTES = 8  # of the prefix of the StartMessage on stdin
 MAX_SOCKET_DIR = 80  # characters; a Unix socket path holds 107
 GRACE = 5.0  # seconds for a core to end by itself
 KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
-START_POLL = 0.1  # seconds between two looks at a starting process
 
 _START_ERRORS: dict[str, type[OctavoError]] = {
     "ConfigError": ConfigError,
@@ -47,41 +47,34 @@ class StartMessage(msgspec.Struct):
     """What a core process reads from its standard input, which stays open while we live."""
 
     config: OctavoConfig
-    input_address: str
-    output_address: str
+    clients: list[ClientAddress]  # front ends by their index; the first one started the core
+    spawned_at: float  # time.monotonic(), which all processes of a machine share
     parent_pid: int
     # PR_SET_PDEATHSIG acts when the *thread* that started the child ends, so it can be asked for
     # only where that thread is the main one.
     die_with_parent: bool
 
 
-class CoreProcess:
+class CoreProcess(CoreLink):
     """A running core. `send` and `receive` belong to one thread (or one event loop).
 
     Raises the core's own ConfigError or CheckpointError, or EngineStartError, when it does not
     become ready. The socket files live in a private directory and only until both sides are
     connected, before the model is loaded, so that no later death can leave them behind.
+    `further` are the addresses of other processes' front ends, which have the indexes from 1 on.
     """
 
-    def __init__(self, config: OctavoConfig) -> None:
-        self._codec = Codec()
-        self._context = zmq.Context()
-        self._inputs = _socket(self._context, zmq.ROUTER)
-        self._inputs.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._outputs = _socket(self._context, zmq.PULL)
-        self._obituary = f"inproc://obituary-{id(self)}"
-        self._outputs.bind(self._obituary)
+    def __init__(self, config: OctavoConfig, further: Sequence[ClientAddress] = ()) -> None:
+        super().__init__()
         self._owner = os.getpid()
-        self._began = time.monotonic()
         self._stopping = False
         self._watcher = threading.Thread(target=self._watch, name="octavo-core-watch", daemon=True)
-        directory = _socket_directory()
+        directory = socket_directory()
         try:
-            self._inputs.bind(f"ipc://{directory}/in")
-            self._outputs.bind(f"ipc://{directory}/out")
-            self._process = _spawn(config, directory)
+            self._bind(ClientAddress.within(directory))
+            self._process = _spawn(config, directory, further)
             try:
-                self._wait_until_connected()
+                self._wait_until_connected(self._check_start)
                 shutil.rmtree(directory, ignore_errors=True)
                 self.facts = self._wait_until_ready()
             except BaseException:
@@ -97,28 +90,6 @@ class CoreProcess:
     def pid(self) -> int:
         """The process id of the core."""
         return self._process.pid
-
-    @property
-    def output_fd(self) -> int:
-        """A descriptor that becomes readable when there may be messages; edge-triggered."""
-        return int(self._outputs.getsockopt(zmq.FD))
-
-    def send(self, kind: MessageType, payload: Any = None) -> None:
-        """Queue a message for the core; never blocks. Raises EngineDeadError without a core."""
-        try:
-            self._inputs.send_multipart([IDENTITY, *self._codec.encode(kind, payload)])
-        except zmq.ZMQError as error:
-            raise EngineDeadError(f"the engine core can't be reached: {error}") from None
-
-    def receive(self, timeout: float | None) -> tuple[MessageType, Any] | None:
-        """The next message, or None after `timeout` seconds (None: wait for ever)."""
-        wait = None if timeout is None else int(timeout * 1000)
-        while self._outputs.poll(wait):
-            try:
-                return self._codec.decode(self._outputs.recv_multipart())
-            except FrameError as error:
-                logger.warning("dropped a message on the output socket: %s", error)
-        return None
 
     def stop(self) -> None:
         """End the process and close the sockets; safe to call twice."""
@@ -143,24 +114,16 @@ class CoreProcess:
                 self._process.stdin.close()
         self._context.destroy(linger=0)
 
-    def _wait_until_connected(self) -> None:
-        """Wait for HELLO on both sockets, which the core sends before it loads anything."""
-        self._receive_from_starting(MessageType.HELLO)
-        while not self._inputs.poll(int(START_POLL * 1000)):
-            self._check_start(self._process.poll() is not None)
-        self._inputs.recv_multipart()
-
     def _wait_until_ready(self) -> EngineFacts:
-        facts: EngineFacts = self._receive_from_starting(MessageType.READY)
+        facts: EngineFacts = self._wait_for(MessageType.READY, self._check_start)
         return facts
 
-    def _receive_from_starting(self, wanted: MessageType) -> Any:
-        """The payload of the next message of this type."""
+    def _wait_for(self, wanted: MessageType, check: Callable[[], None]) -> Any:
         while True:
             exited = self._process.poll() is not None
             message = self.receive(0 if exited else START_POLL)
             if message is None:
-                self._check_start(exited)
+                self._check_start()
                 continue
             kind, payload = message
             if kind is MessageType.FAILED:
@@ -169,9 +132,9 @@ class CoreProcess:
             if kind is wanted:
                 return payload
 
-    def _check_start(self, exited: bool) -> None:
+    def _check_start(self) -> None:
         """Raise EngineStartError if nothing is to be expected any more."""
-        if exited:
+        if self._process.poll() is not None:
             raise EngineStartError(
                 f"the engine core {_describe_exit(self._process.returncode)} while starting"
             )
@@ -188,21 +151,11 @@ class CoreProcess:
             return
         failure = Failure("ProcessExit", f"its process {_describe_exit(code)}")
         with contextlib.suppress(zmq.ZMQError):
-            notice = _socket(self._context, zmq.PUSH)
-            notice.connect(self._obituary)
-            notice.send_multipart(Codec().encode(MessageType.DEAD, failure))
-            notice.close()
+            self.tell_death(failure)
 
 
-def _socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[Any]:
-    socket: zmq.Socket[Any] = context.socket(kind)
-    # No high-water mark: dropping or blocking on a full queue would lose or stall a request.
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    return socket
-
-
-def _socket_directory() -> str:
+def socket_directory() -> str:
+    """A new directory for socket files."""
     # mkdtemp makes the directory with mode 0700: only our user can connect.
     path = tempfile.mkdtemp(prefix="octavo-")
     if len(path) > MAX_SOCKET_DIR:
@@ -211,26 +164,28 @@ def _socket_directory() -> str:
     return path
 
 
-def _spawn(config: OctavoConfig, directory: str) -> subprocess.Popen[bytes]:
-    # -P keeps the working directory off the child's path; PYTHONPATH gives it exactly ours, so
-    # that plug-ins named "module:Class" are found in the core as they are here.
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+def _spawn(
+    config: OctavoConfig, directory: str, further: Sequence[ClientAddress] = ()
+) -> subprocess.Popen[bytes]:
+    spawned_at = time.monotonic()
     # The child inherits this mask: Ctrl-C reaches it too, and it ends when we say so.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "octavo.engine.core_proc"],
             stdin=subprocess.PIPE,
-            env=envs.child_environment({"PYTHONPATH": path}),
+            # -P keeps the working directory off the child's path; PYTHONPATH gives it exactly
+            # ours, so that plug-ins named "module:Class" are found in the core as they are here.
+            env=envs.child_environment({"PYTHONPATH": envs.python_path()}),
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     start = msgspec.msgpack.encode(
         StartMessage(
             config=config,
-            input_address=f"ipc://{directory}/in",
-            output_address=f"ipc://{directory}/out",
+            clients=[ClientAddress.within(directory), *further],
             parent_pid=os.getpid(),
+            spawned_at=spawned_at,
             die_with_parent=threading.current_thread() is threading.main_thread(),
         )
     )

@@ -11,11 +11,17 @@ from octavo.engine.core_client import CLIENTS
 from octavo.engine.front_end import FrontEnd
 from octavo.engine.metrics import EngineMetrics
 from octavo.engine.prompts import Prompt, parse_prompt
+from octavo.structured_output.interface import BACKENDS
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.outputs import RequestOutput
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams
 from octavo.utils import envs
+from octavo.utils.logging import get_logger
+from octavo.utils.phases import phase_table
+from octavo.utils.profiling import HostSpans
+
+logger = get_logger(__name__)
 
 
 class LLMEngine:
@@ -30,9 +36,11 @@ class LLMEngine:
         self._front_end = FrontEnd(config, make_client, clamp_max_tokens=True)
         self._client = self._front_end.client
         self._outputs = self._front_end.outputs
+        self._spans = HostSpans()
         self.config: OctavoConfig = self._front_end.config
         self.tokenizer: Tokenizer | None = self._front_end.tokenizer
         self.metrics: EngineMetrics = self._front_end.metrics
+        logger.info("start-up:\n%s", phase_table(self.metrics.startup))
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> Self:
@@ -72,6 +80,9 @@ class LLMEngine:
             lora_request=lora_request,
             trace_headers=trace_headers,
         )
+        spec = request.sampling_params.structured_outputs
+        if spec is not None:
+            BACKENDS.get(self.config.structured_outputs.backend).check(spec)
         self._client.add_requests(self._outputs.add_request(request_id, request, parsed.text))
 
     def step(self) -> list[RequestOutput]:
@@ -99,6 +110,16 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forget every cached prefix; False while requests hold blocks."""
         return bool(self._client.call_utility("reset_prefix_cache"))
+
+    def start_profile(self) -> None:
+        """Record what front end, core and device do in the steps from now on."""
+        self._client.call_utility("start_profile")
+        self._spans.watch(self._outputs, "process", "process outputs")
+
+    def stop_profile(self, folder: str = ".") -> str:
+        """End the recording; returns the path of the trace, for ui.perfetto.dev."""
+        spans = self._spans.stop()
+        return str(self._client.call_utility("stop_profile", folder, spans))
 
     def shutdown(self) -> None:
         """End the core; safe to call twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import (
@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import (
 )
 
 from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.metric_page import MetricCells, MetricPage, MetricRows
 from octavo.engine.serial import EngineFacts
 from octavo.engine.stats import FinishedRequest, IterationStats
 from octavo.types.engine_output import FinishReason
@@ -22,7 +23,6 @@ from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
-PREFIX = "octavo:"
 _LABELS = ("model_name", "engine")
 _ENGINE = "0"
 # Six per decade from 0.1 ms to 2000 s: within a fifth of the true value when interpolated.
@@ -32,23 +32,38 @@ TIME_BUCKETS = tuple(
 
 
 class Histogram:
-    """Counts of observations per bucket. Cheap enough for every token: one bisection."""
+    """Counts of observations per bucket. Cheap enough for every token: one bisection.
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    Without `cells` the numbers are private; else they are the counts per bucket, then the sum.
+    """
+
+    def __init__(self, bounds: Sequence[float], cells: MetricCells | None = None) -> None:
         self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self._cells = cells or MetricRows(MetricPage.private(), 0).take(self.width(bounds))
+        self._own = self._cells.own
+
+    @staticmethod
+    def width(bounds: Sequence[float]) -> int:
+        """How many numbers it keeps."""
+        return len(bounds) + 2
+
+    @property
+    def sum(self) -> float:
+        """Of all values."""
+        return self._cells.totals()[-1]
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
+        own = self._own
+        own[bisect_left(self._bounds, value)] += 1
+        own[-1] += value
 
     def cumulative(self) -> list[tuple[str, float]]:
         """(upper bound, observations up to it), "+Inf" last: Prometheus' form."""
         total = 0.0
         buckets = []
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+        counts = self._cells.totals()[:-1]
+        for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
             total += count
             buckets.append(("+Inf" if bound == float("inf") else repr(float(bound)), total))
         return buckets
@@ -59,10 +74,17 @@ class EngineMetrics:
 
     `prometheus_client`'s own metric objects take a lock per observation; at hundreds of tokens
     per step that is time of the output path, so the numbers are kept here and given to the
-    library when it asks.
+    library when it asks. Several front ends of one core share a page, and each shows the sums.
     """
 
-    def __init__(self, config: OctavoConfig, facts: EngineFacts) -> None:
+    def __init__(
+        self,
+        config: OctavoConfig,
+        facts: EngineFacts,
+        page: MetricPage | None = None,
+        index: int = 0,
+    ) -> None:
+        self._prefix = f"{config.observability.metrics_prefix}:"
         self._labels = (config.model.served_model_name[0], _ENGINE)
         self._cache_info = {
             "block_size": str(facts.block_size),
@@ -72,26 +94,38 @@ class EngineMetrics:
             "kv_cache_dtype": config.cache.kv_cache_dtype,
             "kv_cache_bytes": str(facts.kv_cache_bytes),
         }
-        self.scheduler = SchedulerStats()  # the latest
-        self._counters = dict.fromkeys(_COUNTERS, 0)
+        self.startup = dict(facts.startup)
         self._loss_told = False
-        self._successes = dict.fromkeys(map(str, FinishReason), 0)
+        rows = MetricRows(page or MetricPage.private(), index)
+        self._gauges = {name: rows.take(1) for name in _GAUGES}
+        self._counters = {name: rows.take(1) for name in _COUNTERS}
+        self._successes = {str(reason): rows.take(1) for reason in FinishReason}
+        self._sources = {name: rows.take(1) for name in _SOURCES}
         tokens = _one_two_five(facts.max_model_len)
         step = _powers_of_two(config.scheduler.max_num_batched_tokens)
         bounds = {"time": TIME_BUCKETS, "tokens": tokens, "step": step, "n": (1, 2, 5, 10, 20)}
         self._histograms = {
-            name: Histogram(bounds[kind]) for name, (kind, _) in _HISTOGRAMS.items()
+            name: Histogram(bounds[kind], rows.take(Histogram.width(bounds[kind])))
+            for name, (kind, _) in _HISTOGRAMS.items()
         }
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
     def counter(self, name: str) -> int:
         """The value of a counter, by its name without prefix and suffix."""
-        return self._counters[name]
+        return int(self._counters[name].total())
+
+    def gauge(self, name: str) -> float:
+        """The value of a gauge, by its name without prefix."""
+        return self._gauges[name].total()
+
+    def set_gauge(self, name: str, value: float) -> None:
+        """This process's part of a gauge."""
+        self._gauges[name].own[0] = value
 
     def count_refused(self) -> None:
         """A request was refused because the queue is full."""
-        self._counters["requests_refused"] += 1
+        self._counters["requests_refused"].own[0] += 1
 
     def record(self, scheduler: SchedulerStats | None, iteration: IterationStats) -> None:
         """Take the news of a step. Never raises: a stream must not end over a number."""
@@ -105,22 +139,42 @@ class EngineMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric as it stands; called by `prometheus_client`."""
-        for name, (help_text, value) in self._gauges().items():
-            gauge = GaugeMetricFamily(PREFIX + name, help_text, labels=_LABELS)
-            gauge.add_metric(self._labels, value)
+        prefix = self._prefix
+        for name, help_text in _GAUGES.items():
+            gauge = GaugeMetricFamily(prefix + name, help_text, labels=_LABELS)
+            gauge.add_metric(self._labels, self._gauges[name].total())
             yield gauge
         for name, help_text in _COUNTERS.items():
-            counter = CounterMetricFamily(PREFIX + name, help_text, labels=_LABELS)
-            counter.add_metric(self._labels, self._counters[name])
+            counter = CounterMetricFamily(prefix + name, help_text, labels=_LABELS)
+            counter.add_metric(self._labels, self._counters[name].total())
             yield counter
-        yield self._success_family()
+        startup = GaugeMetricFamily(
+            prefix + "startup_seconds",
+            "Where the seconds of the start went; the phases sum to its wall time.",
+            labels=(*_LABELS, "phase"),
+        )
+        for phase, seconds in self.startup.items():
+            startup.add_metric((*self._labels, phase), seconds)
+        yield startup
+        yield self._labelled(
+            "request_success",
+            "Sequences that ended, by finish reason.",
+            "finished_reason",
+            self._successes,
+        )
+        yield self._labelled(
+            "prompt_tokens_by_source",
+            "Prompt tokens by where their keys and values came from.",
+            "source",
+            self._sources,
+        )
         for name, (_, help_text) in _HISTOGRAMS.items():
-            family = HistogramMetricFamily(PREFIX + name, help_text, labels=_LABELS)
+            family = HistogramMetricFamily(prefix + name, help_text, labels=_LABELS)
             histogram = self._histograms[name]
             family.add_metric(self._labels, histogram.cumulative(), histogram.sum)
             yield family
         info = GaugeMetricFamily(
-            PREFIX + "cache_config_info",
+            prefix + "cache_config_info",
             "The KV cache, as labels. Prefixes shorter than min_reusable_prefix_tokens are "
             "never found in it; 0: prefix caching is off.",
             labels=(*_LABELS, *self._cache_info),
@@ -128,29 +182,23 @@ class EngineMetrics:
         info.add_metric((*self._labels, *self._cache_info.values()), 1)
         yield info
 
-    def _gauges(self) -> dict[str, tuple[str, float]]:
-        stats = self.scheduler
-        return {
-            "num_requests_running": ("Sequences in the running batch.", stats.num_running),
-            "num_requests_waiting": ("Sequences waiting to run.", stats.num_waiting),
-            "kv_cache_usage_perc": ("Share of KV blocks in use, 1 = all.", stats.kv_cache_usage),
-        }
-
-    def _success_family(self) -> Metric:
-        family = CounterMetricFamily(
-            PREFIX + "request_success",
-            "Sequences that ended, by finish reason.",
-            labels=(*_LABELS, "finished_reason"),
-        )
-        for reason, value in self._successes.items():
-            family.add_metric((*self._labels, reason), value)
+    def _labelled(
+        self, name: str, help_text: str, label: str, values: Mapping[str, MetricCells]
+    ) -> Metric:
+        family = CounterMetricFamily(self._prefix + name, help_text, labels=(*_LABELS, label))
+        for value, cells in values.items():
+            family.add_metric((*self._labels, value), cells.total())
         return family
 
     def _record_scheduler(self, stats: SchedulerStats | None) -> None:
         if stats is None:
             return
-        self.scheduler = stats
+        self.set_gauge("num_requests_running", stats.num_running)
+        self.set_gauge("num_requests_waiting", stats.num_waiting)
+        self.set_gauge("kv_cache_usage_perc", stats.kv_cache_usage)
         self._add("num_preemptions", stats.num_preemptions)
+        self._add("spec_decode_num_draft_tokens", stats.num_draft_tokens)
+        self._add("spec_decode_num_accepted_tokens", stats.num_accepted_tokens)
         if stats.prefix_cache is not None:
             self._add("prefix_cache_queries", stats.prefix_cache.queries)
             self._add("prefix_cache_hits", stats.prefix_cache.hits)
@@ -158,7 +206,11 @@ class EngineMetrics:
             self._histograms["iteration_tokens_total"].observe(stats.num_scheduled_tokens)
 
     def _record_iteration(self, stats: IterationStats) -> None:
+        cached = min(stats.num_cached_tokens, stats.num_prompt_tokens)
         self._add("prompt_tokens", stats.num_prompt_tokens)
+        self._add("prompt_tokens_cached", cached)
+        self._sources["local_cache_hit"].own[0] += cached
+        self._sources["local_compute"].own[0] += stats.num_prompt_tokens - cached
         self._add("generation_tokens", stats.num_generation_tokens)
         _observe_all(self._histograms["time_to_first_token_seconds"], stats.first_token_latencies)
         _observe_all(self._histograms["inter_token_latency_seconds"], stats.inter_token_latencies)
@@ -169,10 +221,10 @@ class EngineMetrics:
         """Counters only rise; one that fell would look like a restart."""
         if value < 0:
             raise ValueError(f"{value} more {name}")
-        self._counters[name] += value
+        self._counters[name].own[0] += value
 
     def _record_finished(self, request: FinishedRequest) -> None:
-        self._successes[str(request.reason)] += 1
+        self._successes[str(request.reason)].own[0] += 1
         times = request.times
         num_tokens = request.num_generation_tokens
         per_token = None
@@ -189,18 +241,32 @@ class EngineMetrics:
             "request_generation_tokens": num_tokens,
             "request_params_max_tokens": request.max_tokens,
             "request_params_n": request.n,
+            "request_max_num_generation_tokens": request.max_num_generation_tokens,
+            "request_prefill_kv_computed_tokens": request.num_computed_prompt_tokens,
         }
         for name, value in values.items():
             if value is not None:
                 self._histograms[name].observe(value)
 
 
+_GAUGES = {
+    "num_requests_running": "Sequences in the running batch.",
+    "num_requests_waiting": "Sequences waiting to run.",
+    "kv_cache_usage_perc": "Share of KV blocks in use, 1 = all.",
+    "server_load": "HTTP requests for model output that are being answered.",
+}
+
+_SOURCES = ("local_compute", "local_cache_hit")
+
 _COUNTERS = {
     "num_preemptions": "Sequences put back into the queue because the KV cache was full.",
     "prompt_tokens": "Prompt tokens of sequences that got their first token.",
+    "prompt_tokens_cached": "Prompt tokens of such sequences that were found in the prefix cache.",
     "generation_tokens": "Tokens generated.",
     "prefix_cache_queries": "Prompt tokens looked up in the prefix cache.",
     "prefix_cache_hits": "Prompt tokens found in the prefix cache.",
+    "spec_decode_num_draft_tokens": "Tokens that were drafted.",
+    "spec_decode_num_accepted_tokens": "Drafted tokens that the model accepted.",
     "requests_refused": "Requests refused because the waiting queue was full.",
 }
 
@@ -215,6 +281,8 @@ _HISTOGRAMS = {
     "request_time_per_output_token_seconds": ("time", "Mean time per token after the first."),
     "request_prompt_tokens": ("tokens", "Prompt tokens of a sequence."),
     "request_generation_tokens": ("tokens", "Generated tokens of a sequence."),
+    "request_max_num_generation_tokens": ("tokens", "Tokens of a request's longest sequence."),
+    "request_prefill_kv_computed_tokens": ("tokens", "Prompt tokens that were not in the cache."),
     "request_params_max_tokens": ("tokens", "max_tokens of a sequence."),
     "request_params_n": ("n", "n of a request."),
     "iteration_tokens_total": ("step", "Tokens computed in one step."),

@@ -55,6 +55,12 @@ class ParentRequest:
         self._prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._num_cached_tokens: int | None = None
         self._error: str | None = None  # the first one
+        self._num_tokens: list[int] = []  # of the children that have ended
+
+    def note_end(self, num_tokens: int) -> int | None:
+        """A child has ended with so many tokens; those of the longest, once all have."""
+        self._num_tokens.append(num_tokens)
+        return max(self._num_tokens) if len(self._num_tokens) == self.n else None
 
     def gather(self, output: RequestOutput) -> bool:
         """Turn one child's output into the request's; False: nothing is to be shown yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,10 @@ from octavo.types.platform_info import PlatformInfo
 from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
+
+# Largest CUDA graphs, in tokens, that are tried in turn where there is no room for all.
+_GRAPH_LIMITS = (64, 8, 0)
+GRAPHS, TABLES = "CUDA graphs", "sampling tables"
 
 CPU_KV_SHARE = 4  # a CPU's KV cache takes one part in this many of the free memory,
 CPU_KV_LIMIT = 4 << 30  # at most these bytes,
@@ -79,6 +84,13 @@ class Plan:
     def used_bytes(self) -> int:
         """Bytes of all parts together."""
         return sum(line.num_bytes for line in self.lines if line.of is None) + self.kv_cache_bytes
+
+    @property
+    def later_bytes(self) -> int:
+        """Of a GPU, what is allocated after the KV cache: graphs and sampling tables."""
+        if self.config.device.device_type == "cpu":
+            return 0
+        return sum(line.num_bytes for line in self.lines if line.name in (GRAPHS, TABLES))
 
     @property
     def headroom_bytes(self) -> int:
@@ -148,6 +160,9 @@ def make_plan(
     needed = _request_blocks(config, kv_config) + 1
     room = max(0, limit - fixed)
     if kv_config.num_blocks < needed or kv_config.total_bytes > room:
+        fewer = _with_fewer_graphs(config, headers, machine)
+        if fewer is not None:
+            return make_plan(fewer, headers, machine)
         raise _refuse(config, headers, machine, kv_config, fixed, limit)
     blocks = f"{kv_config.num_blocks:,} blocks of {kv_config.block_bytes:,} bytes"
     return Plan(config, kv_config, lines, limit, limit_note, f"{blocks}; {kv_note}")
@@ -177,9 +192,9 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
         ),
         PlanLine("attention", byte_counts.attention_bytes(config), "work space"),
         PlanLine(
-            "sampling tables",
+            TABLES,
             byte_counts.sampling_bytes(config),
-            "if every request uses penalties",
+            "if every request uses penalties and allowed tokens",
         ),
         PlanLine(
             "request table",
@@ -194,7 +209,10 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
     ]
     if sizes:
         note = f"{len(sizes)} sizes up to {max(sizes)}; estimated"
-        lines.append(PlanLine("CUDA graphs", byte_counts.graph_bytes(config), note))
+        lines.append(PlanLine(GRAPHS, byte_counts.graph_bytes(config), note))
+    blas = byte_counts.blas_bytes(config)
+    if blas:
+        lines.append(PlanLine("cuBLAS", blas, "work space"))
     context = byte_counts.context_bytes(config)
     if context:
         lines.append(PlanLine("CUDA context", context, "estimated"))
@@ -274,6 +292,27 @@ def _fit_length(config: OctavoConfig, kv_config: KVCacheConfig) -> OctavoConfig:
     reason = f"max_model_len={longest}: the longest that fits the KV cache (the model: {limit})"
     logger.info(reason)
     return config.with_max_model_len(longest, reason)
+
+
+def _with_fewer_graphs(
+    config: OctavoConfig, headers: Mapping[str, Header] | None, machine: PlatformInfo
+) -> OctavoConfig | None:
+    """The configuration with as many CUDA graphs as leave room for a request, if any do."""
+    sizes = config.compilation.cudagraph_capture_sizes
+    for limit in _GRAPH_LIMITS:
+        kept = tuple(size for size in sizes if size <= limit)
+        if len(kept) == len(sizes):
+            continue
+        reason = f"cudagraph_capture_sizes={list(kept)}: the device has no room for larger graphs"
+        compilation = dataclasses.replace(
+            config.compilation,
+            cudagraph_capture_sizes=kept,
+            max_cudagraph_capture_size=max(kept, default=0),
+        )
+        fewer = dataclasses.replace(config, compilation=compilation, notes=(*config.notes, reason))
+        if _fits(fewer, headers, machine):
+            return fewer
+    return None
 
 
 def _refuse(

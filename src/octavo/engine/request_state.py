@@ -79,6 +79,7 @@ class RequestState:
                 stats.inter_token_latencies.append(latency)
             elif self._times.first_token_latency is not None:
                 stats.num_prompt_tokens += len(self._prompt_token_ids)
+                stats.num_cached_tokens += self._num_cached_tokens or 0
                 stats.first_token_latencies.append(self._times.first_token_latency)
         if self.finish_reason is not None:
             self._times.finish()
@@ -126,13 +127,21 @@ class RequestState:
     def summary(self) -> FinishedRequest:
         """The numbers of an ended sequence."""
         n = 1 if self._parent is None else self._parent.n
+        num_tokens = self.num_output_tokens
+        cached = self._num_cached_tokens
         return FinishedRequest(
             reason=self._reason(),
             num_prompt_tokens=len(self._prompt_token_ids),
-            num_generation_tokens=self.num_output_tokens,
+            num_generation_tokens=num_tokens,
             max_tokens=self._request.max_tokens,
             n=n if self._index == 0 else None,
             times=self._times,
+            max_num_generation_tokens=(
+                num_tokens if self._parent is None else self._parent.note_end(num_tokens)
+            ),
+            num_computed_prompt_tokens=(
+                None if cached is None else len(self._prompt_token_ids) - cached
+            ),
         )
 
     def _reason(self) -> FinishReason:

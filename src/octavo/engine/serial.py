@@ -25,6 +25,8 @@ class MessageType(enum.Enum):
     FINISH = b"\x02"
     UTILITY = b"\x03"
     SHUTDOWN = b"\x04"
+    # front end -> core -> every front end: requests to end, by the ids that clients know
+    CANCEL = b"\x05"
     # core -> front end, on the output socket; HELLO also on the input socket, where it makes the
     # core's identity routable
     HELLO = b"\x10"
@@ -43,6 +45,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     kv_cache_bytes: int
     max_model_len: int
     min_reusable_prefix: int = 0  # tokens; 0 with prefix caching off
+    startup: dict[str, float] = {}  # seconds of each phase, which sum to the wall time
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -74,6 +77,7 @@ _PAYLOADS: dict[MessageType, Any] = {
     MessageType.FINISH: list[FinishRequest],
     MessageType.UTILITY: UtilityCall,
     MessageType.SHUTDOWN: None,
+    MessageType.CANCEL: list[str],
     MessageType.HELLO: None,
     MessageType.READY: EngineFacts,
     MessageType.FAILED: Failure,

@@ -10,6 +10,7 @@ from octavo.utils.logging import get_logger
 logger = get_logger(__name__)
 
 INTERVAL = 10.0  # seconds
+_GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
 
 
 class StatLog:
@@ -34,8 +35,8 @@ class StatLog:
         )
         seconds = max(now - self._last_time, 1e-9)
         self._last_time, self._last = now, counts
-        stats = self._metrics.scheduler
-        idle = not (prompt or generation or stats.num_running or stats.num_waiting)
+        running, waiting, usage = map(self._metrics.gauge, _GAUGES)
+        idle = not (prompt or generation or running or waiting)
         if idle and self._was_idle:
             return
         self._was_idle = idle
@@ -44,9 +45,9 @@ class StatLog:
             "prompt %.1f tok/s, generation %.1f tok/s, running %d, waiting %d, KV cache %.1f%%%s",
             prompt / seconds,
             generation / seconds,
-            stats.num_running,
-            stats.num_waiting,
-            100 * stats.kv_cache_usage,
+            running,
+            waiting,
+            100 * usage,
             hit_rate,
         )
 

@@ -82,6 +82,8 @@ class FinishedRequest:
     max_tokens: int
     n: int | None  # of its request; None for the sequences after the first
     times: RequestTimes
+    max_num_generation_tokens: int | None = None  # of its request; None unless it ends with this
+    num_computed_prompt_tokens: int | None = None  # None if it never ran
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class IterationStats:
     first_token_latencies: list[float] = field(default_factory=list)  # seconds
     inter_token_latencies: list[float] = field(default_factory=list)  # seconds
     finished: list[FinishedRequest] = field(default_factory=list)
+    num_cached_tokens: int = 0  # of the prompts counted, found in the prefix cache
 
 
 def _difference(begin: float | None, end: float | None) -> float | None:

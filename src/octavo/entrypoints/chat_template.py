@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 
+from octavo.entrypoints.call_history import CallForm, find_call_form
 from octavo.tokenizers.template_sandbox import ChatEnvironment, TemplateLimits, TemplateRefusal
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import ConfigError, RequestError
@@ -63,6 +65,11 @@ class ChatTemplate:
         self._templates = {name: self._compile(text) for name, text in sources.items()}
         self._special_tokens = tokenizer.special_tokens
 
+    @property
+    def text(self) -> str:
+        """The templates' own text, all of them."""
+        return "\n".join(self._sources.values())
+
     @functools.cached_property
     def handles_parts(self) -> bool:
         """Whether the template itself takes message contents that are lists of parts.
@@ -76,14 +83,17 @@ class ChatTemplate:
         return as_text is not None and as_text == as_parts and _PROBE in as_text
 
     @functools.cached_property
-    def handles_no_content(self) -> bool:
-        """Whether the template takes an answer without content.
+    def call_form(self) -> CallForm:
+        """How the template takes the tool calls of a conversation."""
+        return find_call_form(self._try)
 
-        Found by trying, with a tool call: that is what such answers consist of.
-        """
-        call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-        answer = {"role": "assistant", "tool_calls": [call]}
-        return self._try([{"role": "user", "content": _PROBE}, answer]) is not None
+    @functools.cached_property
+    def variables(self) -> frozenset[str]:
+        """The variables that the templates read."""
+        found: set[str] = set()
+        for source in self._sources.values():
+            found |= meta.find_undeclared_variables(self._environment.parse(source))
+        return frozenset(found)
 
     def _try(self, messages: list[dict[str, Any]]) -> str | None:
         """What the template makes of these messages; None if it fails, which may be anyhow."""
@@ -192,9 +202,11 @@ class ChatTemplate:
                 "messages",
             )
         plain = {name: value for name, value in plain.items() if value is not None}
-        is_silent = plain.get("role") == "assistant" and "content" not in plain
-        if is_silent and not self.handles_no_content:
-            plain["content"] = ""
+        if plain.get("role") == "assistant":
+            if plain.get("tool_calls"):
+                self.call_form.apply(plain)
+            else:
+                plain.setdefault("content", "")
         reasoning = next((plain[name] for name in _REASONING if name in plain), None)
         if reasoning is not None:
             plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}

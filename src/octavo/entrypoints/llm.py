@@ -64,6 +64,14 @@ class LLM:
         """Forget every cached prefix; False while requests hold blocks."""
         return self._engine.reset_prefix_cache()
 
+    def start_profile(self) -> None:
+        """Record what host and device do in the steps from now on."""
+        self._engine.start_profile()
+
+    def stop_profile(self, folder: str = ".") -> str:
+        """End the recording; returns the path of the trace, for ui.perfetto.dev."""
+        return self._engine.stop_profile(folder)
+
     def shutdown(self) -> None:
         """End the engine; safe to call twice."""
         self._engine.shutdown()

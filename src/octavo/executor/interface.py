@@ -9,7 +9,7 @@ from octavo.config.octavo_config import OctavoConfig
 from octavo.types.errors import ConfigError
 from octavo.types.kv_spec import KVCacheConfig, KVCacheSpec
 from octavo.types.runner_output import ModelRunnerOutput
-from octavo.types.scheduler_output import SchedulerOutput
+from octavo.types.scheduler_output import GrammarMasks, SchedulerOutput
 from octavo.utils.registry import Registry
 
 
@@ -44,11 +44,27 @@ class Executor(ABC):
 
     @abstractmethod
     def execute_model(self, step: SchedulerOutput) -> StepHandle:
-        """Launch the forward pass and the sampling of a step; returns before they are done."""
+        """Launch the forward pass and the sampling of a step; returns before they are done.
+
+        In a step with `grammar_rows` only the forward pass: `sample_tokens` must come before the
+        next step and before its result is asked for.
+        """
+
+    @abstractmethod
+    def sample_tokens(self, masks: GrammarMasks) -> None:
+        """Launch the sampling of the step that waits for it; returns before it is done."""
 
     @abstractmethod
     def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
         """Call a public method on every worker; one result per worker, in rank order."""
+
+    def start_up_phases(self) -> dict[str, float]:
+        """Seconds of each phase of the start so far; {} where nobody counts."""
+        return {}
+
+    def memory_lines(self) -> dict[str, int]:
+        """Bytes of the device that each part of the worker took; {} where nobody measures."""
+        return {}
 
     @abstractmethod
     def shutdown(self) -> None:

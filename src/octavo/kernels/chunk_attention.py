@@ -69,7 +69,10 @@ def cudnn_attention(
     return result[0], result[1]
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["row", "seq_len", "num_tokens"],
+    do_not_specialize_on_alignment=["slots_ptr"],
+)
 def _gather_kernel(
     kv_ptr,
     slots_ptr,
@@ -104,7 +107,10 @@ def _gather_kernel(
     tl.store(out_rows[:, None] + dims[None, :], values, mask=mask)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_tokens", "near_head", "far_head", "sums_near", "sums_far"],
+    do_not_specialize_on_alignment=["near_sums_ptr", "far_sums_ptr"],
+)
 def _merge_kernel(
     near_ptr,
     near_sums_ptr,
@@ -174,6 +180,21 @@ def gather_pages(
     return out
 
 
+def _padded_queries(q: torch.Tensor, num_tokens: int, num_kv_heads: int) -> torch.Tensor:
+    """q[n, Hq, D] with zeros up to `num_tokens`, laid out as queries packed with keys and values.
+
+    That is how most models have them, and then nothing is copied. Strides are a part of the shapes
+    that are warm, so there is but one layout.
+    """
+    count, num_heads, head_size = q.shape
+    packed = num_heads + 2 * num_kv_heads
+    if count == num_tokens and q.stride() == (packed * head_size, head_size, 1):
+        return q
+    padded = q.new_zeros((num_tokens, packed, head_size))[:, :num_heads]
+    padded[:count] = q
+    return padded
+
+
 def _near_and_far(
     q: torch.Tensor,
     keys: torch.Tensor,
@@ -210,11 +231,7 @@ def chunk_attention(
     """
     _, num_heads, head_size = q.shape
     tokens = slice(chunk.first_token, chunk.first_token + chunk.query_len)
-    # Contiguous always, for strides are a part of the shapes that are warm.
-    padded = q[tokens].contiguous()
-    if chunk.square != chunk.query_len:
-        padded = q.new_zeros((chunk.square, num_heads, head_size))
-        padded[: chunk.query_len] = q[tokens]
+    padded = _padded_queries(q[tokens], chunk.square, num_kv_heads=kv.shape[2])
     seq_len = chunk.history + chunk.query_len
     keys, values = gather_pages(
         kv, slots, block_table, chunk.row, seq_len, chunk.history + chunk.square
@@ -257,7 +274,8 @@ def warm_up(
     heads: query heads, KV heads and the head size.
     """
     num_heads, num_kv_heads, head_size = heads
-    q = torch.zeros((square, num_heads, head_size), dtype=dtype, device=device)
+    nothing = torch.empty((0, num_heads, head_size), dtype=dtype, device=device)
+    q = _padded_queries(nothing, square, num_kv_heads)
     shape = (2, num_kv_heads, history + square, head_size)
     keys, values = torch.zeros(shape, dtype=dtype, device=device).unsqueeze(1)
     _near_and_far(q, keys, values, history, 1.0, attention)

@@ -13,10 +13,18 @@ import triton
 import triton.language as tl
 
 from octavo.kernels.launch import num_multiprocessors
+from octavo.kernels.shared_map import (
+    SharedTiles,
+    make_shared_tiles,
+    tile_starts,
+    write_shared_tile,
+)
+from octavo.types.scheduler_output import MAX_SHARED_PREFIXES
 from octavo.utils.misc import cdiv, next_power_of_2
 
 MIN_DOT_ROWS = 16  # the height of the smallest dot
 _MAP_CHUNK = 1024  # rows, or tiles, that a map program looks at together
+_FEW_ROWS, _MANY_ROWS = 8, 192
 # A tile's record: the keys in it, LAST_TILE added for the last one of its row and the row above
 # that; the row's first token; the position of that token less that of the tile's first key.
 RECORD = tl.constexpr(4)
@@ -33,22 +41,41 @@ class DecodeConfig:
     ctas_per_sm: int
     num_warps: int
     num_stages: int
+    shared_queries: int = MIN_DOT_ROWS  # of a shared tile: what a program's registers hold
 
 
-def decode_config(head_size: int, itemsize: int, queries: int) -> DecodeConfig:
-    """The configuration for rows of up to `queries` query tokens times heads of a group.
+def decode_config(
+    head_size: int, itemsize: int, queries: int, *, num_rows: int = 32, group: int = 1
+) -> DecodeConfig:
+    """The configuration for rows of up to `queries` query tokens times heads of a `group`.
 
     Measured best on an H200 for up to 16 queries and 256 bytes of head; beyond, one without
-    spills whose programs still find their shared memory.
+    spills whose programs still find their shared memory. With four heads or more in a group,
+    tiles of 32 keys win by 2 to 18% for few rows (a row's end wastes less) and by 4% for many;
+    in between (32 rows of 300 tokens) they lose 30%.
     """
     row_bytes = head_size * itemsize
+    shared = MIN_DOT_ROWS if itemsize > 2 else 64
     if row_bytes > 512:
-        return DecodeConfig(tile=16, ctas_per_sm=1, num_warps=8, num_stages=2)
+        return DecodeConfig(16, 1, 8, 2, shared)
     if row_bytes > 256:
-        return DecodeConfig(tile=32, ctas_per_sm=1, num_warps=8, num_stages=2)
+        return DecodeConfig(32, 1, 8, 2, shared)
     if queries > MIN_DOT_ROWS:
-        return DecodeConfig(tile=64, ctas_per_sm=1, num_warps=4, num_stages=3)
-    return DecodeConfig(tile=64, ctas_per_sm=2, num_warps=4, num_stages=3)
+        return DecodeConfig(64, 1, 4, 3, shared)
+    if itemsize == 2 and group >= 4 and not _FEW_ROWS < num_rows < _MANY_ROWS:
+        return DecodeConfig(32, 4, 2, 3, shared_queries=32)
+    return DecodeConfig(64, 2, 4, 3, shared)
+
+
+def decode_memory(head_size: int, itemsize: int, block_size: int) -> int:
+    """Bytes of shared memory that a program takes; a tile has whole blocks."""
+    row_bytes = head_size * itemsize
+    sizes = []
+    for queries in (MIN_DOT_ROWS, 64):
+        config = decode_config(head_size, itemsize, queries)
+        keys = 2 * max(config.tile, block_size) * config.num_stages
+        sizes.append((keys + config.shared_queries) * row_bytes)
+    return max(sizes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,19 +93,22 @@ class DecodeMap:
     arrivals: torch.Tensor  # [R * Hkv] int32, zero between layers: parts of a row that are done
     partials: torch.Tensor  # [num_shares + R, Hkv, Q, D] fp32: unnormalized outputs
     partial_stats: torch.Tensor  # [num_shares + R, Hkv, 2, Q] fp32: maximum and sum
+    shared: SharedTiles | None = None  # None: every row reads all its keys itself
 
 
 @triton.jit
 def _row_tiles(
     query_start_loc_ptr,
     seq_lens_ptr,
+    num_shared_ptr,
     rows,
     num_rows,
     MAX_QUERY_LEN: tl.constexpr,
     WINDOW: tl.constexpr,
     TILE: tl.constexpr,
+    SHARED: tl.constexpr,
 ):
-    """(first tile, number of tiles) of keys that rows[..] need: none if they aren't decoded."""
+    """(first tile, number of tiles) of keys that rows[..] read: none if they aren't decoded."""
     live = rows < num_rows
     begin = tl.load(query_start_loc_ptr + rows, mask=live, other=0)
     query_len = tl.load(query_start_loc_ptr + rows + 1, mask=live, other=0) - begin
@@ -86,11 +116,27 @@ def _row_tiles(
     first = seq_len * 0
     if WINDOW > 0:
         first = tl.maximum(seq_len - query_len + 1 - WINDOW, 0) // TILE
+    if SHARED:
+        first = tl.load(num_shared_ptr + rows, mask=live, other=0) // TILE
     tiles = (seq_len + TILE - 1) // TILE - first
     return first, tl.where((query_len > 0) & (query_len <= MAX_QUERY_LEN), tiles, 0)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["capacity", "num_rows"],
+    do_not_specialize_on_alignment=[
+        "query_start_loc_ptr",
+        "seq_lens_ptr",
+        "slots_ptr",
+        "tile_ends_ptr",
+        "tiles_ptr",
+        "tile_blocks_ptr",
+        "arrivals_ptr",
+        "first_rows_ptr",
+        "num_shared_ptr",
+        "shared_ptr",
+    ],
+)
 def _decode_map_kernel(
     query_start_loc_ptr,
     seq_lens_ptr,
@@ -100,6 +146,10 @@ def _decode_map_kernel(
     tiles_ptr,
     tile_blocks_ptr,
     arrivals_ptr,
+    first_rows_ptr,
+    num_shared_ptr,
+    shared_ptr,
+    capacity,
     num_rows,
     stride_table,
     NUM_KV_HEADS: tl.constexpr,
@@ -109,19 +159,39 @@ def _decode_map_kernel(
     TILE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     CHUNK: tl.constexpr,
+    SHARED: tl.constexpr,
+    ROWS: tl.constexpr,
+    ROWS_PADDED: tl.constexpr,
 ):
-    """Program (row) writes the row's tiles, behind those of the rows before it."""
+    """Program (row) writes the row's tiles, behind those of the rows before it.
+
+    With SHARED its tiles begin behind the prefix it shares, and it notes the shared tile that it
+    is the first of.
+    """
     row = tl.program_id(0)
     before = 0
+    shared_before = 0
+    shared_keys_before = 0
     for start in range(0, row, CHUNK):
         rows = start + tl.arange(0, CHUNK)
         _, tiles = _row_tiles(
-            query_start_loc_ptr, seq_lens_ptr, rows, row, MAX_QUERY_LEN, WINDOW, TILE
-        )
+            query_start_loc_ptr, seq_lens_ptr, num_shared_ptr, rows, row, MAX_QUERY_LEN, WINDOW,
+            TILE, SHARED,
+        )  # fmt: skip
         before += tl.sum(tiles, axis=0)
+        if SHARED:
+            _, starts = tile_starts(first_rows_ptr, num_shared_ptr, rows, rows < row, ROWS, TILE)
+            shared_before += tl.sum((starts > 0).to(tl.int32), axis=0)
+            shared_keys_before += tl.sum(starts, axis=0)
     first, tiles = _row_tiles(
-        query_start_loc_ptr, seq_lens_ptr, row, num_rows, MAX_QUERY_LEN, WINDOW, TILE
-    )
+        query_start_loc_ptr, seq_lens_ptr, num_shared_ptr, row, num_rows, MAX_QUERY_LEN, WINDOW,
+        TILE, SHARED,
+    )  # fmt: skip
+    if SHARED:
+        write_shared_tile(
+            first_rows_ptr, num_shared_ptr, shared_ptr, capacity, row, num_rows, shared_before,
+            shared_keys_before, NUM_KV_HEADS, HEADS_PADDED, ROWS, ROWS_PADDED, TILE,
+        )  # fmt: skip
     seq_len = tl.load(seq_lens_ptr + row)
     query_begin = tl.load(query_start_loc_ptr + row)
     query_len = tl.load(query_start_loc_ptr + row + 1) - query_begin
@@ -177,12 +247,14 @@ def build_decode_map(
     max_query_len: int,
     window: int,
     config: DecodeConfig,
+    shared_rows: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> DecodeMap:
     """List the tiles of keys of the rows with 1 to `max_query_len` query tokens.
 
     query_start_loc[R + 1], seq_lens[R], slots[R] and block_table[S, max_blocks] on the device,
     R > 0. Nothing is read back: the map is right for whatever the tensors hold when the launch
-    runs, so it may be captured.
+    runs, so it may be captured. `shared_rows`: which rows read a prefix together, as (first
+    row of a row's group, tokens of its prefix or 0), both [R] int32; not with a window.
     """
     device, num_rows = seq_lens.device, seq_lens.shape[0]
     num_shares = max(num_multiprocessors(device) * config.ctas_per_sm // num_kv_heads, 1)
@@ -199,6 +271,20 @@ def build_decode_map(
     tile_ends, tiles, tile_blocks, arrivals = ints.split(sizes)
     num_parts = num_shares + num_rows
     padded = next_power_of_2(head_size)
+    shared = None
+    if shared_rows is not None:
+        shared = make_shared_tiles(
+            *shared_rows,
+            slots,
+            block_table,
+            max_groups=MAX_SHARED_PREFIXES,
+            queries=config.shared_queries,
+            group=num_heads // num_kv_heads,
+            num_kv_heads=num_kv_heads,
+            head_padded=padded,
+            num_shares=num_shares,
+        )
+    rows_per_tile = 1 if shared is None else shared.rows_per_tile
     _decode_map_kernel[(num_rows,)](
         query_start_loc,
         seq_lens,
@@ -208,6 +294,10 @@ def build_decode_map(
         tiles,
         tile_blocks,
         arrivals,
+        seq_lens if shared is None else shared.first_rows,
+        seq_lens if shared is None else shared.num_tokens,
+        seq_lens if shared is None else shared.ints,
+        0 if shared is None else shared.capacity,
         num_rows,
         block_table.stride(0),
         NUM_KV_HEADS=num_kv_heads,
@@ -217,6 +307,9 @@ def build_decode_map(
         TILE=tile,
         BLOCK_SIZE=block_size,
         CHUNK=_MAP_CHUNK,
+        SHARED=shared is not None,
+        ROWS=rows_per_tile,
+        ROWS_PADDED=next_power_of_2(rows_per_tile),
         num_warps=4,
     )
     return DecodeMap(
@@ -235,4 +328,5 @@ def build_decode_map(
         partial_stats=torch.empty(
             (num_parts, num_kv_heads, 2, queries), dtype=torch.float32, device=device
         ),
+        shared=shared,
     )

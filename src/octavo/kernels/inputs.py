@@ -9,7 +9,10 @@ import triton.language as tl
 _BLOCK = 256
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["count"],
+    do_not_specialize_on_alignment=["data_ptr", "indices_ptr", "values_ptr"],
+)
 def _staged_write_kernel(data_ptr, indices_ptr, values_ptr, count, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < count
@@ -26,7 +29,20 @@ def staged_write(data: torch.Tensor, indices: torch.Tensor, values: torch.Tensor
         )
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_tokens", "num_rows", "padding_slot"],
+    do_not_specialize_on_alignment=[
+        "host_ids_ptr",
+        "token_row_ptr",
+        "query_start_loc_ptr",
+        "slots_ptr",
+        "last_token_ptr",
+        "num_computed_ptr",
+        "input_ids_ptr",
+        "positions_ptr",
+        "seq_lens_ptr",
+    ],
+)
 def _token_inputs_kernel(
     host_ids_ptr,
     token_row_ptr,
@@ -94,7 +110,10 @@ def token_inputs(
     return input_ids, positions, seq_lens
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_tokens"],
+    do_not_specialize_on_alignment=["positions_ptr", "token_row_ptr", "slots_ptr", "out_ptr"],
+)
 def _slot_mapping_kernel(
     positions_ptr,
     token_row_ptr,
@@ -142,7 +161,17 @@ def slot_mapping(
     return out
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_rows", "num_samples"],
+    do_not_specialize_on_alignment=[
+        "slots_ptr",
+        "query_start_loc_ptr",
+        "sample_rows_ptr",
+        "token_ids_ptr",
+        "last_token_ptr",
+        "num_computed_ptr",
+    ],
+)
 def _commit_kernel(
     slots_ptr,
     query_start_loc_ptr,

@@ -90,6 +90,14 @@ class PrepareLinear(Protocol):
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> BoundLinear: ...
 
 
+Elementwise = Callable[[torch.Tensor], torch.Tensor]
+
+
+def as_it_is(function: Elementwise) -> Elementwise:
+    """`function` itself."""
+    return function
+
+
 @dataclass(frozen=True)
 class KernelSet:
     """The implementations for one kind of device; every call is a pure function of tensors."""
@@ -102,6 +110,8 @@ class KernelSet:
     linear: LinearKernel
     embedding: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids[T], w[V, H] -> [T, H]
     prepare_linear: PrepareLinear
+    # PyTorch's function of each element of x[T, I] -> one that keeps what the set promises.
+    elementwise: Callable[[Elementwise], Elementwise] = as_it_is
 
 
 def reference_kernels() -> KernelSet:
@@ -122,17 +132,26 @@ def reference_kernels() -> KernelSet:
 KERNEL_SETS: Registry[Callable[[], KernelSet]] = Registry(
     "kernel set",
     {
-        "cpu": "octavo.kernels.op:reference_kernels",
+        "cpu": "octavo.kernels.cpu.kernels:cpu_kernels",
         "cuda": "octavo.kernels.triton_set:triton_kernels",
     },
 )
 
+# The same, of which the result of a row is a function of that row alone, bit for bit.
+INVARIANT_KERNEL_SETS: Registry[Callable[[], KernelSet]] = Registry(
+    "batch-invariant kernel set",
+    {
+        "cpu": "octavo.kernels.invariant_cpu:invariant_kernels",
+        "cuda": "octavo.kernels.triton_invariant:invariant_kernels",
+    },
+)
 
-def kernels_for(device_type: str) -> KernelSet:
+
+def kernels_for(device_type: str, *, batch_invariant: bool = False) -> KernelSet:
     """The kernels of a device type ("cpu", "cuda"); ConfigError for one that has none."""
-    if device_type not in KERNEL_SETS:
+    sets = INVARIANT_KERNEL_SETS if batch_invariant else KERNEL_SETS
+    if device_type not in sets:
         raise ConfigError(
-            f"no kernels for device type {device_type!r}; there are: "
-            f"{', '.join(KERNEL_SETS.names())}"
+            f"no kernels for device type {device_type!r}; there are: {', '.join(sets.names())}"
         )
-    return KERNEL_SETS.get(device_type)()
+    return sets.get(device_type)()

@@ -3,7 +3,8 @@
 The keys of all rows form one line of tiles, cut into equal shares, one per program of a grid whose
 size depends on the device alone (see decode_map), so the kernel fits in a CUDA graph and no program
 waits for a longer row than the others. A row cut by a share's end leaves partial results, and the
-last program to finish one of its parts merges them in the order of the keys.
+last program to finish one of its parts merges them in the order of the keys. Rows that begin with
+the same blocks read those together first (see shared_tiles).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from octavo.kernels.decode_map import (
     ROW_SHIFT,
     DecodeMap,
 )
+from octavo.kernels.shared_tiles import attend_shared, is_lone, settle_shared
 from octavo.kernels.softmax import LOG2E, add_sinks, attend_tile
-from octavo.utils.misc import cdiv
+from octavo.utils.misc import cdiv, next_power_of_2
 
 _MERGE_CHUNK = 16  # partial results merged together
 
@@ -107,7 +109,18 @@ def _store_rows(
     tl.store(rows[:, None] + dims[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["capacity", "num_rows", "num_tokens"],
+    do_not_specialize_on_alignment=[
+        "query_start_loc_ptr",
+        "tile_ends_ptr",
+        "tiles_ptr",
+        "tile_blocks_ptr",
+        "arrivals_ptr",
+        "slots_ptr",
+        "shared_ptr",
+    ],
+)
 def _paged_decode_kernel(
     q_ptr,
     kv_ptr,
@@ -120,11 +133,18 @@ def _paged_decode_kernel(
     arrivals_ptr,
     partials_ptr,
     partial_stats_ptr,
+    slots_ptr,
+    block_table_ptr,
+    shared_ptr,
+    shared_partials_ptr,
+    shared_stats_ptr,
+    capacity,
     num_rows,
     num_tokens,
     stride_q,
     stride_out,
     stride_block,
+    stride_table,
     scale,
     soft_cap,
     GROUP: tl.constexpr,
@@ -140,16 +160,23 @@ def _paged_decode_kernel(
     MERGE_CHUNK: tl.constexpr,
     HAS_CAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
+    SHARED_ROWS: tl.constexpr,
+    SHARED_QUERIES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Program (head, share): the share's tiles of one KV head, in one loop over all its rows.
 
     QUERIES is the dot's height, STORED_QUERIES (<= QUERIES) covers the real queries of any row.
+    SHARED_ROWS > 0: rows in shared tiles only have tiles behind their prefix here, and all of
+    their results are partial.
     """
     head = tl.program_id(0)
     share = tl.program_id(1)
     num_shares = tl.num_programs(1)
     total = tl.load(tile_ends_ptr + num_rows - 1)
+    num_shared = 0
+    if SHARED_ROWS > 0:
+        num_shared = tl.load(shared_ptr)
     per_share = (total + num_shares - 1) // num_shares
     begin = share * per_share
     stop = tl.minimum(begin + per_share, total)
@@ -168,6 +195,14 @@ def _paged_decode_kernel(
     ahead_of = tl.load(record + 2, mask=some, other=0)
     block = tl.load(tile_blocks_ptr + begin * BLOCKS + key // BLOCK_SIZE, mask=some, other=0)
     first_row = tile_of >> ROW_SHIFT
+    # Asked only here, so that a step without shared tiles has its own first tile under way.
+    if SHARED_ROWS > 0 and num_shared > 0:
+        attend_shared(
+            q_ptr, kv_ptr, query_start_loc_ptr, slots_ptr, block_table_ptr, shared_ptr,
+            num_shared, shared_partials_ptr, shared_stats_ptr, capacity, head, share, num_shares,
+            stride_q, stride_block, stride_table, scale, soft_cap, GROUP, NUM_KV_HEADS, HEAD_SIZE,
+            HEAD_PADDED, BLOCK_SIZE, SHARED_QUERIES, TILE, HAS_CAP, PRECISION,
+        )  # fmt: skip
     acc = tl.zeros((QUERIES, HEAD_PADDED), tl.float32)
     row_max = tl.full((QUERIES,), float("-inf"), tl.float32)
     row_sum = tl.zeros((QUERIES,), tl.float32)
@@ -205,7 +240,10 @@ def _paged_decode_kernel(
         if ends:
             row_end = tl.load(tile_ends_ptr + row)
             row_begin = tl.load(tile_ends_ptr + row - 1, mask=row > 0, other=0)
-            if (row_begin >= begin) & (row_end <= stop):
+            whole = (row_begin >= begin) & (row_end <= stop)
+            if SHARED_ROWS > 0:
+                whole &= is_lone(shared_ptr, num_shared, capacity, row, NUM_KV_HEADS)
+            if whole:
                 _store_rows(
                     out_ptr, sinks_ptr, acc, row_max, row_sum, query_start_loc_ptr + row, head,
                     stride_out, GROUP, HEAD_SIZE, HEAD_PADDED, QUERIES, HAS_SINKS,
@@ -231,6 +269,8 @@ def _paged_decode_kernel(
         row_end = tl.load(tile_ends_ptr + cut_row, mask=some, other=0)
         row_begin = tl.load(tile_ends_ptr + cut_row - 1, mask=cut_row > 0, other=0)
         once = some & ((end == 0) | (first_row != last_row))
+        if SHARED_ROWS > 0:
+            once &= is_lone(shared_ptr, num_shared, capacity, cut_row, NUM_KV_HEADS)
         if once & ((row_begin < begin) | (row_end > stop)):
             first_share = row_begin // per_share
             num_parts = (row_end - 1) // per_share - first_share + 1
@@ -248,6 +288,14 @@ def _paged_decode_kernel(
                     HEAD_PADDED, STORED_QUERIES, HAS_SINKS,
                 )  # fmt: skip
                 tl.store(arrivals_ptr + cut_row * NUM_KV_HEADS + head, 0)
+    if SHARED_ROWS > 0 and num_shared > 0:
+        settle_shared(
+            out_ptr, sinks_ptr, query_start_loc_ptr, tile_ends_ptr, partials_ptr,
+            partial_stats_ptr, shared_ptr, num_shared, shared_partials_ptr, shared_stats_ptr,
+            capacity, head, share, num_shares, per_share, begin, stop, first_row, last_row,
+            stride_out, GROUP, NUM_KV_HEADS, HEAD_SIZE, HEAD_PADDED, SHARED_QUERIES,
+            STORED_QUERIES, SHARED_ROWS, TILE, HAS_SINKS,
+        )  # fmt: skip
 
 
 def paged_decode(
@@ -269,7 +317,7 @@ def paged_decode(
     """
     _, num_heads, head_size = q.shape
     _, _, num_kv_heads, block_size, _ = kv.shape
-    config = decode_map.config
+    config, shared = decode_map.config, decode_map.shared
     stored = decode_map.partials.shape[2]
     _paged_decode_kernel[(num_kv_heads, decode_map.num_shares)](
         q,
@@ -283,11 +331,18 @@ def paged_decode(
         decode_map.arrivals,
         decode_map.partials,
         decode_map.partial_stats,
+        query_start_loc if shared is None else shared.slots,
+        query_start_loc if shared is None else shared.block_table,
+        query_start_loc if shared is None else shared.ints,
+        decode_map.partials if shared is None else shared.partials,
+        decode_map.partials if shared is None else shared.partial_stats,
+        0 if shared is None else shared.capacity,
         decode_map.tile_ends.shape[0],
         q.shape[0],
         q.stride(0),
         out.stride(0),
         kv.stride(0),
+        0 if shared is None else shared.block_table.stride(0),
         scale * LOG2E,
         0.0 if soft_cap is None else soft_cap * LOG2E,
         GROUP=num_heads // num_kv_heads,
@@ -303,6 +358,8 @@ def paged_decode(
         MERGE_CHUNK=max(_MERGE_CHUNK // cdiv(stored, 4), 1),
         HAS_CAP=soft_cap is not None,
         HAS_SINKS=sinks is not None,
+        SHARED_ROWS=0 if shared is None else next_power_of_2(shared.rows_per_tile),
+        SHARED_QUERIES=MIN_DOT_ROWS if shared is None else shared.queries,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=config.num_warps,
         num_stages=config.num_stages,

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 
 from octavo.kernels.launch import num_multiprocessors
-from octavo.kernels.softmax import LOG2E, add_sinks, attend_tile
+from octavo.kernels.page_range import attend_pages
+from octavo.kernels.softmax import LOG2E, add_sinks
 from octavo.utils.misc import next_power_of_2
 
 _MAP_CHUNK = 1024  # rows, or tasks, that a map program looks at together
@@ -66,7 +67,16 @@ def _tiles_of(query_start_loc_ptr, rows, num_rows, MIN_QUERY_LEN, MAX_QUERY_LEN,
     return tl.where((query_len >= MIN_QUERY_LEN) & (query_len <= MAX_QUERY_LEN), tiles, 0)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_rows"],
+    do_not_specialize_on_alignment=[
+        "query_start_loc_ptr",
+        "seq_lens_ptr",
+        "slots_ptr",
+        "counters_ptr",
+        "tasks_ptr",
+    ],
+)
 def _prefill_map_kernel(
     query_start_loc_ptr,
     seq_lens_ptr,
@@ -110,70 +120,6 @@ def _prefill_map_kernel(
 
 
 @triton.jit
-def _attend_range(
-    q,
-    position,
-    table,
-    kv_ptr,
-    first_key,
-    last_key,
-    seq_len,
-    acc,
-    row_max,
-    row_sum,
-    head,
-    stride_block,
-    scale,
-    soft_cap,
-    NUM_KV_HEADS: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr,
-    MASKED: tl.constexpr,
-    HAS_CAP: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Attend to whole tiles of keys from first_key on; unless MASKED all of them are seen."""
-    key = tl.arange(0, BLOCK_N)
-    dims = tl.arange(0, HEAD_PADDED)
-    v_offset: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_SIZE
-    # Tiles begin where pages do, so this part of an address is the same for every tile.
-    in_page = (head * BLOCK_SIZE + key % BLOCK_SIZE) * HEAD_SIZE
-    pages = table + first_key // BLOCK_SIZE + key // BLOCK_SIZE
-    block = tl.load(pages, mask=first_key + key < seq_len, other=0)
-    for start in range(first_key, last_key, BLOCK_N):
-        keys = start + key
-        k_rows = kv_ptr + block.to(tl.int64) * stride_block + in_page
-        # Looked up a tile ahead, so that the load of keys need not wait for it.
-        pages += BLOCK_N // BLOCK_SIZE
-        if MASKED:
-            block = tl.load(pages, mask=keys + BLOCK_N < seq_len, other=0)
-        else:
-            block = tl.load(pages, mask=start + BLOCK_N < last_key, other=0)
-        k_ptrs = k_rows[:, None] + dims[None, :]
-        if MASKED:
-            kv_mask = (keys < seq_len)[:, None] & (dims < HEAD_SIZE)[None, :]
-            k = tl.load(k_ptrs, mask=kv_mask, other=0.0)
-            v = tl.load(k_ptrs + v_offset, mask=kv_mask, other=0.0)
-        elif HEAD_SIZE < HEAD_PADDED:
-            dim_ok = (dims < HEAD_SIZE)[None, :]
-            k = tl.load(k_ptrs, mask=dim_ok, other=0.0)
-            v = tl.load(k_ptrs + v_offset, mask=dim_ok, other=0.0)
-        else:
-            k = tl.load(k_ptrs)
-            v = tl.load(k_ptrs + v_offset)
-        visible = keys[None, :] <= position[:, None]
-        if WINDOW > 0:
-            visible &= keys[None, :] > position[:, None] - WINDOW
-        acc, row_max, row_sum = attend_tile(
-            q, k, v, visible, acc, row_max, row_sum, scale, soft_cap, MASKED, HAS_CAP, PRECISION
-        )
-    return acc, row_max, row_sum
-
-
-@triton.jit
 def _load_task(tasks_ptr, task, exists):
     record = tasks_ptr + task * RECORD
     query_begin = tl.load(record, mask=exists, other=0)
@@ -184,7 +130,9 @@ def _load_task(tasks_ptr, task, exists):
     return query_begin, query_len, seq_len, slot, first_query
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=["counters_ptr", "tasks_ptr"],
+)
 def _paged_prefill_kernel(
     q_ptr,
     kv_ptr,
@@ -249,7 +197,7 @@ def _paged_prefill_kernel(
         row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
         row_sum = tl.zeros((BLOCK_M,), tl.float32)
         if WINDOW == 0:
-            acc, row_max, row_sum = _attend_range(
+            acc, row_max, row_sum = attend_pages(
                 q, position, table, kv_ptr, first_key, masked_from, seq_len, acc, row_max, row_sum,
                 head, stride_block, scale, soft_cap, NUM_KV_HEADS, HEAD_SIZE, HEAD_PADDED,
                 BLOCK_SIZE, BLOCK_N, WINDOW, False, HAS_CAP, PRECISION,
@@ -257,7 +205,7 @@ def _paged_prefill_kernel(
         next_begin, next_query_len, next_seq_len, next_slot, next_query = _load_task(
             tasks_ptr, drawn // NUM_KV_HEADS, drawn < num_tickets
         )
-        acc, row_max, row_sum = _attend_range(
+        acc, row_max, row_sum = attend_pages(
             q, position, table, kv_ptr, masked_from, last_key, seq_len, acc, row_max, row_sum,
             head, stride_block, scale, soft_cap, NUM_KV_HEADS, HEAD_SIZE, HEAD_PADDED,
             BLOCK_SIZE, BLOCK_N, WINDOW, True, HAS_CAP, PRECISION,

@@ -71,7 +71,10 @@ def _norm_and_rotate(
     return rotated_first, rotated_second, rest, first_at, second_at, rest_at, pair_mask, rest_mask
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_tokens"],
+    do_not_specialize_on_alignment=["positions_ptr", "slot_mapping_ptr"],
+)
 def _qk_norm_rope_cache_kernel(
     qkv_ptr,
     q_weight_ptr,
@@ -181,18 +184,21 @@ def qk_norm_rope_cache(
     is_neox: bool,
     *,
     pdl: bool = False,
+    tokens_per_program: int | None = None,
 ) -> torch.Tensor:
     """Normalize and rotate q and k, write k and v to the cache; see QKNormRopeCacheKernel.
 
     Works in place: the result is q[T, Hq, D] as a view of `qkv`, whose k and v are left as they
     were. kv_page: [num_blocks, 2, Hkv, block_size, D], contiguous but for the first dimension.
+    `tokens_per_program` (1 or 4) is chosen by the number of tokens unless it is given.
     """
     num_tokens, width = qkv.shape
     _, _, num_kv_heads, block_size, head_size = kv_page.shape
     num_heads = width // head_size - 2 * num_kv_heads
     group = num_heads // num_kv_heads
     if num_tokens:
-        tokens = 1 if num_tokens <= _MANY_TOKENS else _TOKENS_PER_PROGRAM
+        fitting = 1 if num_tokens <= _MANY_TOKENS else _TOKENS_PER_PROGRAM
+        tokens = tokens_per_program or fitting
         _qk_norm_rope_cache_kernel[(triton.cdiv(num_tokens, tokens), num_kv_heads)](
             qkv,
             qkv if q_norm_weight is None else q_norm_weight,

@@ -1,4 +1,4 @@
-"""Sampling kernels that scan the vocabulary: argmax and the exponential race."""
+"""The argmax of every row: all there is to sampling where every row is greedy."""
 
 from __future__ import annotations
 
@@ -12,58 +12,25 @@ _BLOCK = 4096  # tokens of one program
 
 
 @triton.jit
-def _mix(x):
-    x = x ^ ((x >> 16) & 0xFFFF)
-    x = x * 0x7FEB352D
-    x = x ^ ((x >> 15) & 0x1FFFF)
-    x = x * -2073254261  # 0x846CA68B
-    return x ^ ((x >> 16) & 0xFFFF)
-
-
-@triton.jit
-def _log_exponential(key_1, key_2, token_ids):
-    """log E of tokens [C] int32 as octavo.kernels.reference.sampling defines it, [C] float32."""
-    x = (token_ids * -1640531535) ^ key_1  # 0x9E3779B1
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = ((x ^ (x >> 15)) ^ key_2) * -2073254261
-    x = x ^ (x >> 16)
-    v = (x.to(tl.float32) + 0.5) * 4.656612595521636e-10
-    # log1p(-v) from log: the quotient undoes what rounding 1 - v did to v (W. Kahan).
-    u = 1.0 - v
-    exponential = tl.where(u == 1.0, v, tl.log(u) * v / tl.where(u == 1.0, -1.0, u - 1.0))
-    return tl.log(exponential)
-
-
-@triton.jit
 def _scan_kernel(
     logits_ptr,
-    index_ptr,
-    key_1_ptr,
-    key_2_ptr,
     best_ptr,
     best_id_ptr,
     stride_logits,
     num_tokens,
-    HAS_INDEX: tl.constexpr,
-    RACE: tl.constexpr,
     CHECKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (row, chunk): the chunk's best score and the lowest token id that has it.
+    """Program (row, chunk): the chunk's highest logit and the lowest token id that has it.
 
-    When CHECKED, NaN counts as infinity, so that the row's best score shows it.
+    When CHECKED, NaN counts as infinity, so that the row's highest logit shows it.
     """
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    source = row.to(tl.int64)
-    if HAS_INDEX:
-        source = tl.load(index_ptr + row).to(tl.int64)
     ids = chunk * BLOCK + tl.arange(0, BLOCK)
     mask = ids < num_tokens
-    scores = tl.load(logits_ptr + source * stride_logits + ids, mask=mask, other=float("-inf"))
+    scores = tl.load(logits_ptr + row * stride_logits + ids, mask=mask, other=float("-inf"))
     scores = scores.to(tl.float32)
-    if RACE:
-        scores -= _log_exponential(tl.load(key_1_ptr + row), tl.load(key_2_ptr + row), ids)
     if CHECKED:
         scores = tl.where(scores == scores, scores, float("inf"))
     best, where = tl.max(scores, axis=0, return_indices=True)
@@ -73,7 +40,10 @@ def _scan_kernel(
     tl.store(best_id_ptr + at, tl.minimum(chunk * BLOCK + where, num_tokens - 1))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_chunks"],
+    do_not_specialize_on_alignment=["best_ptr", "best_id_ptr", "out_ptr", "bad_ptr"],
+)
 def _pick_kernel(
     best_ptr,
     best_id_ptr,
@@ -98,13 +68,8 @@ def _pick_kernel(
     tl.store(out_ptr + row, token_id)
 
 
-def _scan(
-    logits: torch.Tensor,
-    index: torch.Tensor | None,
-    keys: tuple[torch.Tensor, torch.Tensor] | None,
-    bad: torch.Tensor | None = None,
-) -> torch.Tensor:
-    num_rows = logits.shape[0] if index is None else index.shape[0]
+def _scan(logits: torch.Tensor, bad: torch.Tensor | None) -> torch.Tensor:
+    num_rows = logits.shape[0]
     num_tokens = logits.shape[1]
     out = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
     if not num_rows:
@@ -114,15 +79,10 @@ def _scan(
     best_id = torch.empty((num_rows, num_chunks), dtype=torch.int32, device=logits.device)
     _scan_kernel[(num_rows, num_chunks)](
         logits,
-        logits if index is None else index,
-        logits if keys is None else keys[0],
-        logits if keys is None else keys[1],
         best,
         best_id,
         logits.stride(0),
         num_tokens,
-        HAS_INDEX=index is not None,
-        RACE=keys is not None,
         CHECKED=bad is not None,
         BLOCK=_BLOCK,
         num_warps=4,
@@ -145,7 +105,7 @@ def greedy(logits: torch.Tensor) -> torch.Tensor:
 
     A row with NaN gets some token id of the vocabulary.
     """
-    return _scan(logits, None, None)
+    return _scan(logits, None)
 
 
 def greedy_checked(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,42 +114,4 @@ def greedy_checked(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Those get token 0. Any float dtype.
     """
     bad = torch.empty(logits.shape[0], dtype=torch.int8, device=logits.device)
-    return _scan(logits, None, None, bad), bad.view(torch.bool)
-
-
-def sample(
-    logits: torch.Tensor, index: torch.Tensor | None, keys: tuple[torch.Tensor, torch.Tensor]
-) -> torch.Tensor:
-    """[U] int64: one draw per row from softmax(logits[index]), by the exponential race.
-
-    logits[R, V]; index[U] int64 or None for all rows; keys of octavo.kernels.reference.sampling.
-    """
-    return _scan(logits, index, keys)
-
-
-@triton.jit
-def _row_keys_kernel(
-    seed_low_ptr, seed_high_ptr, positions_ptr, keys_ptr, num_rows, BLOCK: tl.constexpr
-):
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = row < num_rows
-    low = tl.load(seed_low_ptr + row, mask=mask, other=0)
-    high = tl.load(seed_high_ptr + row, mask=mask, other=0)
-    position = tl.load(positions_ptr + row, mask=mask, other=0)
-    key_1 = _mix(_mix(_mix(position + -1640531527) ^ low) ^ high)  # 0x9E3779B9
-    key_2 = _mix(_mix(_mix(position + 0x3C6EF372) ^ high) ^ low)
-    tl.store(keys_ptr + row, key_1, mask=mask)
-    tl.store(keys_ptr + num_rows + row, key_2, mask=mask)
-
-
-def row_keys(
-    seed_low: torch.Tensor, seed_high: torch.Tensor, positions: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The two noise keys of each row; every argument and result is [U] int32."""
-    num_rows = positions.shape[0]
-    keys = torch.empty((2, num_rows), dtype=torch.int32, device=positions.device)
-    if num_rows:
-        _row_keys_kernel[(triton.cdiv(num_rows, 128),)](
-            seed_low, seed_high, positions, keys, num_rows, BLOCK=128, num_warps=4
-        )
-    return keys[0], keys[1]
+    return _scan(logits, bad), bad.view(torch.bool)

@@ -79,7 +79,10 @@ def _gemv_kernel(
     tl.store(out_ptr + rows, result.to(out_ptr.dtype.element_ty), mask=rows < N)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["M"],
+    do_not_specialize_on_alignment=["arrivals_ptr"],
+)
 def _gemm_kernel(
     x_ptr,
     w_ptr,

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 
-from octavo.kernels import activation, embedding, inputs, norm, rotary_cache, sample
+from octavo.kernels import (
+    activation,
+    draw,
+    embedding,
+    inputs,
+    norm,
+    penalties,
+    rotary_cache,
+    sample,
+    token_masks,
+    top_logprobs,
+)
 from octavo.kernels.input_kernels import InputKernels
 from octavo.kernels.launch import supports_pdl
 from octavo.kernels.op import BoundLinear, KernelSet
@@ -97,12 +109,68 @@ def triton_input_kernels() -> InputKernels:
 
 
 def triton_sampling() -> SimpleNamespace | ModuleType:
-    """The sampling functions of CUDA devices: the reference's, with the scans in Triton."""
+    """The sampling functions of CUDA devices: the reference's, with what steps use in Triton.
+
+    What is left to plain tensor operations (steps with plug-ins or logprobs of processed logits)
+    works on some rows at a time, so that beside the logits and the rows of a plug-in no second
+    copy of the logits exists.
+    """
     functions = {name: getattr(reference_sampling, name) for name in vars(reference_sampling)}
     functions.update(
-        row_keys=sample.row_keys,
+        PREFERS_DRAW=True,
         greedy=sample.greedy,
         greedy_checked=sample.greedy_checked,
-        sample=sample.sample,
+        draw=draw.draw,
+        apply_penalties=penalties.apply_penalties,
+        count_outputs=penalties.count_outputs,
+        top_logprobs=top_logprobs.top_logprobs,
+        truncate=_truncate,
+        apply_min_p=_apply_min_p,
+        keep_only=_keep_only,
+        keep_masked=token_masks.keep_masked,
     )
     return SimpleNamespace(**functions)
+
+
+_ROWS = 8  # of logits that plain tensor operations work on at a time
+
+
+def _parts(
+    logits: torch.Tensor, index: torch.Tensor | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, slice]]:
+    """(logits, index, which entries) of _ROWS rows at a time."""
+    count = logits.shape[0] if index is None else index.shape[0]
+    for start in range(0, count, _ROWS):
+        span = slice(start, start + _ROWS)
+        if index is None:
+            yield logits[span], None, span
+        else:
+            yield logits, index[span], span
+
+
+def _truncate(
+    logits: torch.Tensor,
+    index: torch.Tensor | None,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    num_candidates: int,
+) -> None:
+    """All tokens are candidates: that they were too few could only be read back from the device."""
+    num_candidates = logits.shape[1]
+    for part, rows, span in _parts(logits, index):
+        reference_sampling.truncate(part, rows, top_k[span], top_p[span], num_candidates)
+
+
+def _apply_min_p(logits: torch.Tensor, index: torch.Tensor | None, log_min_p: torch.Tensor) -> None:
+    for part, rows, span in _parts(logits, index):
+        reference_sampling.apply_min_p(part, rows, log_min_p[span])
+
+
+def _keep_only(
+    logits: torch.Tensor,
+    index: torch.Tensor | None,
+    allowed: torch.Tensor,
+    allowed_rows: torch.Tensor,
+) -> None:
+    for part, rows, span in _parts(logits, index):
+        reference_sampling.keep_only(part, rows, allowed, allowed_rows[span])

@@ -55,6 +55,22 @@ class VocabParallelEmbedding(nn.Module):
         return self._group.all_reduce(vectors.masked_fill(elsewhere[:, None], 0))
 
 
+class LearnedPositions(nn.Module):
+    """Positions -> vectors, whole on every rank; position 0 has row `offset`."""
+
+    def __init__(
+        self, context: LayerContext, num_positions: int, hidden_size: int, offset: int = 0
+    ) -> None:
+        super().__init__()
+        self._embedding = context.kernels.embedding
+        self._offset = offset
+        self.weight = context.parameter(num_positions + offset, hidden_size)
+
+    def forward(self, positions: torch.Tensor) -> torch.Tensor:
+        """positions[T] int64 -> [T, H]."""
+        return self._embedding(positions + self._offset, self.weight)
+
+
 class ParallelLMHead(Linear):
     """Hidden states -> logits of this rank's part of the vocabulary, padding included."""
 

@@ -127,6 +127,7 @@ class QKVParallelLinear(Linear):
             kv_heads = Part.even(num_kv_heads, rank, size, f"KV heads of {context.prefix}")
         self.num_heads = heads.size
         self.num_kv_heads = kv_heads.size
+        self.head_size = head_size
         outputs = [
             Part(part.full * head_size, part.start * head_size, part.size * head_size)
             for part in (heads, kv_heads, kv_heads)

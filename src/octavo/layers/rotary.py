@@ -44,6 +44,17 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("cos_sin", cos_sin_table(settings).to(device), persistent=False)
 
 
+class NoRotary(RotaryEmbedding):
+    """In the place of a rotary embedding: the angle of every position is 0."""
+
+    def __init__(self, max_model_len: int, device: torch.device) -> None:
+        nn.Module.__init__(self)
+        self.dim = 2
+        self.is_neox = True
+        table = torch.tensor([1.0, 0.0], device=device).repeat(max_model_len, 1)
+        self.register_buffer("cos_sin", table, persistent=False)
+
+
 def cos_sin_table(settings: RopeSettings) -> torch.Tensor:
     """The table of a setting, [max_model_len, rotary_dim] float32."""
     inverse, magnitude = inverse_frequencies(settings)

@@ -18,6 +18,21 @@ _REINTERPRETED = {
     "F8_E5M2": torch.float8_e5m2,
     "F8_E8M0": torch.float8_e8m0fnu,
 }
+_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "F16": torch.float16,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "F32": torch.float32,
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F64": torch.float64,
+    **_REINTERPRETED,
+}
 _MAX_LISTED = 20
 
 
@@ -34,6 +49,11 @@ def as_torch(raw: RawTensor) -> torch.Tensor:
     return tensor if dtype is None else tensor.view(dtype)
 
 
+def torch_dtype(name: str) -> torch.dtype:
+    """The type of elements that a checkpoint stores plainly under this name."""
+    return _DTYPES[name]
+
+
 def check_fit(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Compare what a model takes with what a checkpoint holds, before anything is read.
 
@@ -41,6 +61,7 @@ def check_fit(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> None
     likeliest counterpart of each missing one.
     """
     targets = weights.targets
+    shapes = {weights.canonical(name): shape for name, shape in shapes.items()}
     missing = [name for name in targets if name not in shapes]
     extra = [name for name in shapes if name not in targets and not weights.ignores(name)]
     wrong = [name for name in targets if name in shapes and targets[name].shape != shapes[name]]

@@ -1,4 +1,4 @@
-"""Llama and what has its shape: Llama 1 to 3, SmolLM2, Mistral."""
+"""Llama and what has its shape: Llama 1 to 3, SmolLM2, Falcon 3, Mistral."""
 
 from __future__ import annotations
 

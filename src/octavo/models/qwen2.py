@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5."""
+"""Qwen1.5, Qwen2 and Qwen2.5."""
 
 from __future__ import annotations
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from octavo.layers.rotary import RotaryEmbedding
-from octavo.models.common.decoder import (
-    DecoderCausalLM,
-    DecoderLayer,
-    GatedMLP,
-    SelfAttention,
-)
+from octavo.models.common.attention import head_norm_attention
+from octavo.models.common.decoder import DecoderCausalLM
+from octavo.models.common.decoder_layers import DecoderLayer
+from octavo.models.common.mlp import GatedMLP
 from octavo.models.context import ModelContext
 
 
@@ -19,5 +17,5 @@ class Qwen3ForCausalLM(DecoderCausalLM):
         self, context: ModelContext, index: int, rotary: RotaryEmbedding
     ) -> DecoderLayer:
         """Decoder layer `index`."""
-        self_attn = SelfAttention(context.at("self_attn"), index, rotary, qk_norm=True)
-        return DecoderLayer(context, self_attn, GatedMLP(context.at("mlp")))
+        self_attn = head_norm_attention(context.at("self_attn"), index, rotary)
+        return DecoderLayer(context, self_attn, GatedMLP(context.at("mlp")), self.build_norm)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import torch
 
-from octavo.platforms.interface import Event
+from octavo.platforms.interface import Event, MemoryUse
+from octavo.platforms.nvml import detect_cuda
 from octavo.types.platform_info import PlatformInfo
 
-# A context with its libraries takes 620 to 690 MiB on an H200; the driver counts it apart.
-_CONTEXT_BYTES = 768 << 20
+# A context with its libraries takes 620 to 690 MiB on an H200, and graphs a few hundred more.
+_LEAST_CONTEXT, _MOST_CONTEXT = 400 << 20, 2 << 30
 
 
 class CudaPlatform:
@@ -19,6 +20,10 @@ class CudaPlatform:
 
     def __init__(self, info: PlatformInfo) -> None:
         self.device = torch.device("cuda", 0)
+        # From before there was a context of ours, which makes a later figure too small, unless
+        # another process has given something back since.
+        found = detect_cuda()
+        self._free_before = max((found or info).free_memory, info.free_memory)
         torch.cuda.set_device(self.device)
         # fp32 runs in fp32: the tf32 default of some builds would break exact comparisons.
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -29,9 +34,25 @@ class CudaPlatform:
         free, total = torch.cuda.mem_get_info(self.device)
         return int(free), int(total)
 
-    def held_memory(self) -> int:
-        """What torch's allocator has taken, and the context beside it."""
-        return torch.cuda.memory_reserved(self.device) + _CONTEXT_BYTES
+    def memory_use(self) -> MemoryUse:
+        """What torch's allocator has taken, and what the device has lost beside it.
+
+        The latter is the context, libraries, kernels and graphs; it is wrong by what other
+        processes take or give back meanwhile, so it counts only within what was ever seen.
+        """
+        reserved = torch.cuda.memory_reserved(self.device)
+        outside = self._free_before - self.memory()[0] - reserved
+        return MemoryUse(
+            tensors=torch.cuda.memory_allocated(self.device),
+            peak=torch.cuda.max_memory_allocated(self.device),
+            reserved=reserved,
+            outside=min(max(outside, _LEAST_CONTEXT), _MOST_CONTEXT),
+        )
+
+    def forget_peak(self) -> None:
+        """Empty the allocator's cache and its statistics."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
 
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A pinned tensor."""
@@ -47,6 +68,14 @@ class CudaPlatform:
         self._copy_stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._copy_stream):
             yield
+
+    @contextlib.contextmanager
+    def own_stream(self) -> Iterator[None]:
+        """Run the body, in a thread of its own, on a new stream, and wait for that at the end."""
+        stream = torch.cuda.Stream(self.device)
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            yield
+            stream.synchronize()
 
     def wait_for_copies(self) -> None:
         """The compute stream waits for the side stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,6 +20,21 @@ class Event(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of a device that a process holds."""
+
+    tensors: int  # now
+    peak: int  # the most that tensors took since forget_peak
+    reserved: int  # what the allocator holds, for the tensors that there were at the peak
+    outside: int  # beside it: the runtime, its libraries, graphs
+
+    @property
+    def total(self) -> int:
+        """Everything."""
+        return self.reserved + self.outside
+
+
 class Platform(Protocol):
     """One kind of device, as the worker sees it."""
 
@@ -30,8 +46,12 @@ class Platform(Protocol):
         """(free, total) bytes of the device."""
         ...
 
-    def held_memory(self) -> int:
-        """Bytes of the device that this process holds."""
+    def memory_use(self) -> MemoryUse:
+        """What of the device's memory this process holds."""
+        ...
+
+    def forget_peak(self) -> None:
+        """Give back what no tensor uses and let the peak begin anew."""
         ...
 
     def host_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -44,6 +64,10 @@ class Platform(Protocol):
 
     def copy_stream(self) -> AbstractContextManager[None]:
         """Run the body on a side stream that starts after the work queued so far."""
+        ...
+
+    def own_stream(self) -> AbstractContextManager[None]:
+        """Run the body, in a thread of its own, on a stream of its own, and wait for that."""
         ...
 
     def wait_for_copies(self) -> None:

@@ -19,7 +19,7 @@ from octavo.types.scheduler_output import NewRequestData
 
 class BadWords(TableState):
     """bad_words, as token sequences: if the outputs end with all but the last token of a word,
-    that last token is out; a word of one token always is.
+    that last token is out. Words of one token, which always are, are LogitBias's.
 
     Only outputs are compared: a word whose beginning is in the prompt is not barred. A slot's
     words lie one after the other in a row of tokens; two more rows hold where each ends and how
@@ -47,7 +47,7 @@ class BadWords(TableState):
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Take in the request's words; they are in bad_words_token_ids, made by the front end."""
-        words = [word for word in new.sampling_params.bad_words_token_ids or () if word]
+        words = [word for word in new.sampling_params.bad_words_token_ids or () if len(word) > 1]
         if not words:
             return
         flat = [token_id for word in words for token_id in word]
@@ -56,8 +56,7 @@ class BadWords(TableState):
         ends = [end - 1 for end in itertools.accumulate(lengths)]
         longest = max(lengths)
         self._rows.take(slot)
-        if longest > 1:
-            self._history_row.write(slot, [self._history.keep(slot, new)])
+        self._history_row.write(slot, [self._history.keep(slot, new)])
         self._tokens.write(slot, tokens)
         self._last.write(slot, ends)
         self._lengths.write(slot, lengths)

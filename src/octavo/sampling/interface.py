@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,14 +10,40 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from octavo.kernels.slot_tables import SlotTables
 from octavo.sampling.logprob_tensors import LogprobTensors
 from octavo.sampling.row_filters import RowSubset
 from octavo.types.scheduler_output import NewRequestData
 
 
+class Variant(enum.Enum):
+    """How far a step's sampling goes, and so which kernels of `SamplingKernels` make its tokens.
+
+    The first three read parameters and histories by slot from `SlotTables` and nothing from the
+    host, so a graph can hold them and be replayed for other slots and other parameters. Three,
+    because each avoids a pass over the logits that the next one needs: GREEDY one without
+    exponentials, RANDOM (temperature, min-p, top-k, top-p, and greedy rows among them) one over
+    the logits as the model gave them, EDITED one that writes a float32 copy. More would only tell
+    apart what costs an empty program: a row without truncation, a slot without penalties.
+
+    HOST is everything else: plug-ins, bad words of several tokens, logprobs, parameters that could
+    not be used. So is what the host makes after the forward pass has been launched: a grammar's
+    masks of the tokens allowed next (TokenMasks). They are applied to the raw logits, and the rest
+    is `draw` as ever, though not in a graph.
+    """
+
+    GREEDY = enum.auto()
+    RANDOM = enum.auto()
+    EDITED = enum.auto()
+    HOST = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingRows:
     """The positions to sample in one step: R rows, row r for slot `slots[r]`.
+
+    Logits, too, are rows by (slot, position): nothing else ties a row to its request, so the rows
+    of drafts to verify are rows like others, gathered from wherever the forward pass left them.
 
     A slot with drafts has one row per draft and one more; they are consecutive, in order of
     position. `draft_token_ids[r]` is the draft just before row r's position, and
@@ -102,6 +129,14 @@ class LogitsEditor(SlotState, Protocol):
 class SamplingKernels(Protocol):
     """The device functions of sampling; `octavo.kernels.reference.sampling` defines each one."""
 
+    PREFERS_DRAW: bool  # whether `draw` beats the other functions on the rows that need them
+
+    def draw(
+        self, logits: Tensor, slots: Tensor, positions: Tensor, tables: SlotTables, *, edits: bool
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def count_outputs(self, slots: Tensor, token_ids: Tensor, tables: SlotTables) -> None: ...
+
     def row_keys(
         self, seed_low: Tensor, seed_high: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor]: ...
@@ -135,7 +170,7 @@ class SamplingKernels(Protocol):
         num_candidates: int,
     ) -> None: ...
 
-    def apply_min_p(self, logits: Tensor, index: Tensor | None, min_p: Tensor) -> None: ...
+    def apply_min_p(self, logits: Tensor, index: Tensor | None, log_min_p: Tensor) -> None: ...
 
     def apply_penalties(
         self,
@@ -154,6 +189,8 @@ class SamplingKernels(Protocol):
     def keep_only(
         self, logits: Tensor, index: Tensor | None, allowed: Tensor, allowed_rows: Tensor
     ) -> None: ...
+
+    def keep_masked(self, logits: Tensor, index: Tensor, masks: Tensor) -> None: ...
 
     def top_logprobs(
         self, logits: Tensor, token_ids: Tensor, num_top: int, normalize: bool

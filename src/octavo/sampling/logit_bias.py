@@ -17,6 +17,9 @@ from octavo.sampling.tables import FixedTable, PaddedTable, TableState
 from octavo.types.errors import RequestError
 from octavo.types.scheduler_output import NewRequestData
 
+# Lists of a few tokens don't widen their table, which would have graphs captured anew.
+_LEAST_WIDTH = 16
+
 
 def token_array(name: str, ids: Sequence[int], vocab_size: int) -> npt.NDArray[np.int32]:
     """Token ids of a request parameter; RequestError if one is outside the vocabulary.
@@ -31,24 +34,37 @@ def token_array(name: str, ids: Sequence[int], vocab_size: int) -> npt.NDArray[n
 
 
 class LogitBias(TableState):
-    """logit_bias: added to the logits of the tokens named."""
+    """logit_bias, added to the logits of the tokens named; -inf for bad words of one token."""
 
     def __init__(self, vocab_size: int, staging: Staging, kernels: SamplingKernels) -> None:
-        super().__init__(staging)
-        self._ids = PaddedTable(self._rows, torch.int64)
+        super().__init__(staging, in_graphs=True)
+        self._ids = PaddedTable(self._rows, torch.int64, least_width=_LEAST_WIDTH)
         # Padding adds 0 to token 0.
-        self._values = PaddedTable(self._rows, torch.float32)
+        self._values = PaddedTable(self._rows, torch.float32, least_width=_LEAST_WIDTH)
         self._vocab_size = vocab_size
         self._kernels = kernels
 
     def add(self, slot: int, new: NewRequestData) -> None:
-        """Take in the request's biases."""
-        bias = new.sampling_params.logit_bias
-        if bias:
-            ids = token_array("logit_bias", list(bias), self._vocab_size)
+        """Take in the request's biases, and the bad words that are barred whatever came before."""
+        params = new.sampling_params
+        bias = params.logit_bias or {}
+        words = [word[0] for word in params.bad_words_token_ids or () if len(word) == 1]
+        if bias or words:
+            biased = token_array("logit_bias", list(bias), self._vocab_size)
+            barred = token_array("bad_words", words, self._vocab_size)
             self._rows.take(slot)
-            self._ids.write(slot, ids)
-            self._values.write(slot, list(bias.values()))
+            self._ids.write(slot, np.concatenate([biased, barred]))
+            self._values.write(slot, [*bias.values(), *[-np.inf] * len(words)])
+
+    @property
+    def ids(self) -> Tensor:
+        """[C, W] int64; see SlotTables."""
+        return self._ids.data
+
+    @property
+    def values(self) -> Tensor:
+        """[C, W] float32; see SlotTables."""
+        return self._values.data
 
     def apply(self, logits: Tensor, rows: SamplingRows, subset: RowSubset) -> None:
         """Add the biases."""
@@ -61,10 +77,15 @@ class AllowedTokens(TableState):
     """allowed_token_ids: every other token is out."""
 
     def __init__(self, vocab_size: int, staging: Staging, kernels: SamplingKernels) -> None:
-        super().__init__(staging)
+        super().__init__(staging, in_graphs=True)
         self._allowed = FixedTable(self._rows, vocab_size, torch.bool)
         self._vocab_size = vocab_size
         self._kernels = kernels
+
+    @property
+    def allowed(self) -> Tensor:
+        """[C, V] bool; see SlotTables."""
+        return self._allowed.data
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Take in the request's list."""
@@ -94,13 +115,23 @@ class MinTokens(TableState):
     def __init__(
         self, vocab_size: int, params: SlotParams, staging: Staging, kernels: SamplingKernels
     ) -> None:
-        super().__init__(staging)
-        self._ids = PaddedTable(self._rows, torch.int64, fill=-1)
+        super().__init__(staging, in_graphs=True)
+        self._ids = PaddedTable(self._rows, torch.int64, fill=-1, least_width=_LEAST_WIDTH)
         self._min_tokens = PaddedTable(self._rows, torch.int64)
         self._remaining: dict[int, int] = {}
         self._vocab_size = vocab_size
         self._params = params
         self._kernels = kernels
+
+    @property
+    def ids(self) -> Tensor:
+        """[C, W] int64; see SlotTables."""
+        return self._ids.data
+
+    @property
+    def min_tokens(self) -> Tensor:
+        """[C, 1] int64; see SlotTables."""
+        return self._min_tokens.data
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Take in the request if it is below its min_tokens and has tokens to hold back."""
@@ -132,12 +163,12 @@ class MinTokens(TableState):
         values = torch.zeros_like(ids, dtype=torch.float32).masked_fill_(barred, -torch.inf)
         self._kernels.add_at(logits, subset.index, ids.clamp_(min=0), values)
 
-    def advance(self, slots: set[int]) -> bool:
-        """Count a step of these slots; True if one of them needs no more masking."""
-        done = False
+    def advance(self, slots: set[int]) -> list[int]:
+        """Count a step of these slots; those of them that need no more masking."""
+        done = []
         for slot in self._remaining.keys() & slots:
             self._remaining[slot] -= 1
             if self._remaining[slot] <= 0:
                 self.remove(slot)
-                done = True
+                done.append(slot)
         return done

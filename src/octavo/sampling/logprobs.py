@@ -9,6 +9,7 @@ from torch import Tensor
 
 from octavo.sampling.interface import SamplingKernels
 from octavo.sampling.logprob_tensors import LOGPROB_FLOOR, LogprobTensors
+from octavo.sampling.row_filters import RowSubset
 
 # Rows of logits whose log_softmax exists at one time.
 CHUNK_ROWS = 64
@@ -18,35 +19,27 @@ def gather_logprobs(
     kernels: SamplingKernels,
     logits: Tensor,
     token_ids: Tensor,
-    rows: list[int],
+    subset: RowSubset,
     num_top: list[int],
     *,
     normalize: bool = True,
 ) -> list[LogprobTensors]:
-    """Logprobs of token_ids[L] and of the num_top[i] likeliest tokens: logits[L, V].
+    """Logprobs of token_ids[R] and of the likeliest tokens, of logits[R, V] of any float dtype.
 
-    `rows[i]` is the row that entry i is for. Without `normalize` the values are logits. The cost
-    is that of the largest `num_top`, so rows that want all V tokens are better asked for apart.
+    Entry i is of row subset.rows[i] and has the num_top[i] likeliest. Without `normalize` the
+    values are logits. The cost is that of the largest `num_top`, so rows that want all V tokens
+    are better asked for apart. Copies are made of CHUNK_ROWS rows at a time.
     """
     parts = []
-    for start in range(0, len(rows), CHUNK_ROWS):
+    for start in range(0, len(subset.rows), CHUNK_ROWS):
         span = slice(start, start + CHUNK_ROWS)
         tops = num_top[span]
-        ids, values, ranks = kernels.top_logprobs(
-            logits[span], token_ids[span], max(tops), normalize
-        )
-        width = ids.shape[1]
-        part = LogprobTensors(
-            rows[span],
-            [i * width for i in range(len(tops))],
-            [1 + top for top in tops],
-            ids.to(torch.int32).reshape(-1),
-            values.nan_to_num(nan=LOGPROB_FLOOR, neginf=LOGPROB_FLOOR)
-            .clamp_(min=LOGPROB_FLOOR)
-            .reshape(-1),
-            ranks.to(torch.int32),
-        )
-        parts.append(part)
+        if subset.index is None:
+            scored, chosen = logits[span], token_ids[span]
+        else:
+            scored, chosen = logits[subset.index[span]], token_ids[subset.index[span]]
+        ids, values, ranks = kernels.top_logprobs(scored, chosen, max(tops), normalize)
+        parts.append(_entries(subset.rows[span], tops, ids, values, ranks))
     return parts
 
 
@@ -65,14 +58,29 @@ def prompt_logprobs(
     """
     parts = []
     for start in range(0, hidden.shape[0], CHUNK_ROWS):
-        logits = compute_logits(hidden[start : start + CHUNK_ROWS]).float()
+        logits = compute_logits(hidden[start : start + CHUNK_ROWS])
         count, vocab_size = logits.shape
         top = vocab_size if num_top == -1 else min(num_top, vocab_size)
-        parts += gather_logprobs(
-            kernels,
-            logits,
-            target_ids[start : start + count],
-            list(range(start, start + count)),
-            [top] * count,
+        ids, values, ranks = kernels.top_logprobs(
+            logits, target_ids[start : start + count], top, True
         )
+        rows = list(range(start, start + count))
+        parts.append(_entries(rows, [top] * count, ids, values, ranks))
     return LogprobTensors.join(parts)
+
+
+def _entries(
+    rows: list[int], num_top: list[int], ids: Tensor, values: Tensor, ranks: Tensor
+) -> LogprobTensors:
+    """What `SamplingKernels.top_logprobs` gave for some rows, as entries."""
+    width = ids.shape[1]
+    return LogprobTensors(
+        rows,
+        [i * width for i in range(len(rows))],
+        [1 + top for top in num_top],
+        ids.to(torch.int32).reshape(-1),
+        values.nan_to_num(nan=LOGPROB_FLOOR, neginf=LOGPROB_FLOOR)
+        .clamp_(min=LOGPROB_FLOOR)
+        .reshape(-1),
+        ranks.to(torch.int32),
+    )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from octavo.kernels.reference.sampling import PROMPT_FLAG
+from octavo.kernels.slot_tables import PENALTIES_WIDTH
 from octavo.sampling.interface import SamplingKernels, SamplingRows
 from octavo.sampling.logit_bias import token_array
 from octavo.sampling.row_filters import RowSubset
@@ -22,11 +23,21 @@ class Penalties(TableState):
     """
 
     def __init__(self, vocab_size: int, staging: Staging, kernels: SamplingKernels) -> None:
-        super().__init__(staging)
+        super().__init__(staging, in_graphs=True)
         self._seen = FixedTable(self._rows, vocab_size, torch.int32)
-        self._penalties = PaddedTable(self._rows, torch.float32)
+        self._penalties = PaddedTable(self._rows, torch.float32, least_width=PENALTIES_WIDTH)
         self._vocab_size = vocab_size
         self._kernels = kernels
+
+    @property
+    def seen(self) -> Tensor:
+        """[C, V] int32; see SlotTables."""
+        return self._seen.data
+
+    @property
+    def values(self) -> Tensor:
+        """[C, PENALTIES_WIDTH] float32; see SlotTables."""
+        return self._penalties.data
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Count the tokens of the request, which may have been running before."""

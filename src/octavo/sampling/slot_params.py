@@ -1,4 +1,4 @@
-"""SlotParams: temperature, top-p, top-k, min-p, seed and prompt length of every slot."""
+"""SlotParams: temperature, top-p, top-k, min-p, seed, prompt length and kind of every slot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from octavo.kernels.slot_tables import NUM_WORDS, Kind, Word
 from octavo.sampling.staging import Staging
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import NewRequestData
@@ -14,7 +15,7 @@ from octavo.types.scheduler_output import NewRequestData
 # The likeliest tokens among which a top-p nucleus is looked for first.
 NUCLEUS_CANDIDATES = 256
 
-_WORDS = 7
+_64_BITS = 0xFFFFFFFFFFFFFFFF
 
 
 def is_greedy(params: SamplingParams) -> bool:
@@ -23,18 +24,23 @@ def is_greedy(params: SamplingParams) -> bool:
 
 
 class SlotParams:
-    """One row of seven 32-bit words per slot, and who needs which stage of sampling.
+    """A row of 32-bit words per slot (octavo.kernels.slot_tables), and who needs which stage.
 
     The mappings (slot -> slot) are the sampler's row filters.
     """
 
     def __init__(self, num_slots: int, vocab_size: int, staging: Staging) -> None:
-        table = torch.zeros(num_slots, _WORDS, dtype=torch.int32, device=staging.device)
-        floats = table.view(torch.float32)
-        # [num_slots] each, views of one table.
-        floats[:, 0] = 1.0  # slots that never held a request can be divided by
-        self.temperature, self.top_p, self.min_p = floats[:, :3].unbind(dim=1)
-        self.top_k, self.seed_low, self.seed_high, self.prompt_len = table[:, 3:].unbind(dim=1)
+        # [num_slots, NUM_WORDS] int32; of slots that never held a request, greedy.
+        self.table = torch.zeros(num_slots, NUM_WORDS, dtype=torch.int32, device=staging.device)
+        floats = self.table.view(torch.float32)
+        # [num_slots] each, views of the table.
+        self.temperature = floats[:, Word.TEMPERATURE].fill_(1.0)
+        self.top_p = floats[:, Word.TOP_P]
+        self.log_min_p = floats[:, Word.LOG_MIN_P]
+        self.top_k = self.table[:, Word.TOP_K]
+        self.seed_low = self.table[:, Word.SEED_LOW]
+        self.seed_high = self.table[:, Word.SEED_HIGH]
+        self.prompt_len = self.table[:, Word.PROMPT_LEN]
         self.users: dict[int, int] = {}
         self.random: dict[int, int] = {}
         self.whole_softmax: dict[int, int] = {}  # random without top-k and top-p
@@ -42,7 +48,6 @@ class SlotParams:
         self.min_p_users: dict[int, int] = {}
         self.logprobs: dict[int, int] = {}  # slot -> how many top ones, >= 0
         self.all_logprobs: dict[int, int] = {}  # slots that want the whole vocabulary
-        self._table = table
         self._vocab_size = vocab_size
         self._staging = staging
         self._candidates: dict[int, int] = {}
@@ -58,15 +63,22 @@ class SlotParams:
         params = new.sampling_params
         top_k = min(params.top_k, self._vocab_size) or self._vocab_size
         greedy = is_greedy(params)
-        words = np.empty(_WORDS, np.int32)
-        temperature = 1.0 if greedy else params.temperature
-        words[:3].view(np.float32)[:] = (temperature, params.top_p, params.min_p)
-        seed = new.seed & 0xFFFFFFFFFFFFFFFF
-        words[3:].view(np.uint32)[:] = (top_k, seed & 0xFFFFFFFF, seed >> 32, new.num_prompt_tokens)
-        self._changed[slot] = words
+        words = np.empty(NUM_WORDS, np.int32)
+        floats = words.view(np.float32)
+        floats[Word.TEMPERATURE] = 1.0 if greedy else params.temperature
+        floats[Word.TOP_P] = params.top_p
+        floats[Word.LOG_MIN_P] = np.log(np.float32(params.min_p)) if params.min_p else -np.inf
+        words[Word.TOP_K] = top_k
+        words[Word.SEED_LOW : Word.SEED_HIGH + 1] = np.array([new.seed & _64_BITS], np.uint64).view(
+            np.int32
+        )
+        words[Word.PROMPT_LEN] = new.num_prompt_tokens
         self.users[slot] = slot
+        kind = Kind.GREEDY
         if not greedy:
-            self._add_random(slot, top_k, params.top_p, params.min_p)
+            kind = self._add_random(slot, top_k, params.top_p, params.min_p)
+        words[Word.KIND] = kind
+        self._changed[slot] = words
         if params.logprobs == -1:
             self.all_logprobs[slot] = self._vocab_size
         elif params.logprobs is not None:
@@ -96,8 +108,8 @@ class SlotParams:
         self._changed.clear()
 
         def write(part: Tensor) -> None:
-            words = part[len(slots) :].view(len(slots), _WORDS)
-            self._table.index_copy_(0, part[: len(slots)].to(torch.int64), words)
+            words = part[len(slots) :].view(len(slots), NUM_WORDS)
+            self.table.index_copy_(0, part[: len(slots)].to(torch.int64), words)
 
         self._staging.put(block, write)
 
@@ -105,18 +117,15 @@ class SlotParams:
         """Tokens to look at first when truncating rows of these slots, all of them users."""
         return max(self._candidates[slot] for slot in slots)
 
-    def _add_random(self, slot: int, top_k: int, top_p: float, min_p: float) -> None:
+    def _add_random(self, slot: int, top_k: int, top_p: float, min_p: float) -> Kind:
         self.random[slot] = slot
         if min_p > 0.0:
             self.min_p_users[slot] = slot
         if top_k == self._vocab_size and top_p == 1.0:
             self.whole_softmax[slot] = slot
-            return
+            return Kind.TRUNCATED if min_p > 0.0 else Kind.WHOLE
         self.truncated[slot] = slot
-        if self._staging.device.type != "cpu":
-            # Only the whole vocabulary spares the device from being asked whether it was enough.
-            self._candidates[slot] = self._vocab_size
-        else:
-            # One token more than top-k: that it falls behind shows that there are no more.
-            wanted = top_k + 1 if top_k < self._vocab_size else NUCLEUS_CANDIDATES
-            self._candidates[slot] = min(wanted, self._vocab_size)
+        # One token more than top-k: that it falls behind shows that there are no more.
+        wanted = top_k + 1 if top_k < self._vocab_size else NUCLEUS_CANDIDATES
+        self._candidates[slot] = min(wanted, self._vocab_size)
+        return Kind.TRUNCATED

@@ -22,8 +22,10 @@ class Staging:
     a write is queued behind the steps already launched, in the order of the calls.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, graph_rows: int = 0) -> None:
+        """`graph_rows`: rows of the tables that captured graphs read; 0 where there are none."""
         self.device = device
+        self.graph_rows = graph_rows
         self._arrays: list[npt.NDArray[np.int32]] = []
         self._writes: list[Write] = []
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from octavo.kernels.reference import sampling as reference
+from octavo.kernels.slot_tables import Feature, SlotTables
 from octavo.sampling.bad_words import BadWords
+from octavo.sampling.feature_rows import FeatureRows
 from octavo.sampling.history import TokenHistory
 from octavo.sampling.interface import (
     LogitsEditor,
     SamplingKernels,
     SamplingRows,
     SlotState,
+    Variant,
 )
 from octavo.sampling.logit_bias import AllowedTokens, LogitBias, MinTokens
 from octavo.sampling.penalties import Penalties
@@ -29,21 +32,26 @@ from octavo.types.scheduler_output import NewRequestData
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Which rows of a step go through which stage; None where no row does."""
+    """Which rows of a step go through which stage; None where no row does.
 
-    editors: list[tuple[LogitsEditor, RowSubset]]  # before the plug-ins, in order
-    processors: list[RowSubset | None]  # one per plug-in
-    penalties: RowSubset | None
-    history: RowSubset | None
-    random: RowSubset | None  # all that are not greedy
-    whole_softmax: RowSubset | None  # random ones without top-k and top-p
-    truncated: RowSubset | None  # random ones with top-k or top-p
-    min_p: RowSubset | None
-    has_greedy: bool
-    changes_logits: bool
+    Where `variant` is not HOST, its kernels make the tokens of all rows, and only logprobs and
+    errors are told here.
+    """
+
+    variant: Variant
     logprobs: list[tuple[RowSubset, list[int]]]  # and how many top ones per row
-    num_candidates: int  # for the truncated rows
     row_errors: dict[int, str]
+    # Before the plug-ins, in order.
+    editors: list[tuple[LogitsEditor, RowSubset]] = field(default_factory=list)
+    processors: list[RowSubset | None] = field(default_factory=list)  # one per plug-in
+    penalties: RowSubset | None = None
+    history: RowSubset | None = None
+    random: RowSubset | None = None  # all that are not greedy
+    whole_softmax: RowSubset | None = None  # random ones without top-k and top-p
+    truncated: RowSubset | None = None  # random ones with top-k or top-p
+    min_p: RowSubset | None = None
+    has_greedy: bool = False
+    num_candidates: int = 0  # for the truncated rows
 
 
 class SamplingState:
@@ -71,7 +79,7 @@ class SamplingState:
         self.kernels = kernels
         self.raw_logprobs = logprobs_mode.startswith("raw_")
         self.normalize_logprobs = logprobs_mode.endswith("_logprobs")
-        self._staging = Staging(device)
+        self._staging = Staging(device, num_slots - 1 if kernels.PREFERS_DRAW else 0)
         shared = (self._staging, kernels)
         self.params = SlotParams(num_slots, vocab_size, self._staging)
         self.history = TokenHistory(max_model_len, self._staging)
@@ -79,12 +87,21 @@ class SamplingState:
         self.bad_words = BadWords(vocab_size, self.params, self.history, *shared)
         self.penalties = Penalties(vocab_size, *shared)
         self.processors = ProcessorSet(list(logits_processors), vocab_size, device, self.history)
+        self._allowed = AllowedTokens(vocab_size, *shared)
+        self._bias = LogitBias(vocab_size, *shared)
         self.editors: list[LogitsEditor] = [
             self.min_tokens,
-            AllowedTokens(vocab_size, *shared),
-            LogitBias(vocab_size, *shared),
+            self._allowed,
+            self._bias,
             self.bad_words,
         ]
+        users = {
+            Feature.PENALTIES: self.penalties.users,
+            Feature.ALLOWED: self._allowed.users,
+            Feature.BIAS: self._bias.users,
+            Feature.MIN_TOKENS: self.min_tokens.users,
+        }
+        self._features = FeatureRows(num_slots, users, self._staging)
         self.slot_states: list[SlotState] = [
             self.params,
             *self.editors,
@@ -93,8 +110,9 @@ class SamplingState:
             self.history,
         ]
         self._failures: dict[int, str] = {}
-        self._planned_slots: list[int] = []
-        self._plan: RowPlan | None = None
+        self._tables: SlotTables | None = None
+        self._plan: tuple[list[int], bool, RowPlan] | None = None
+        self._variant: tuple[list[int], Variant] | None = None
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Take in a request, new or resumed after a preemption.
@@ -109,10 +127,11 @@ class SamplingState:
         except Exception as error:
             self.remove(slot)
             self._failures[slot] = f"{type(error).__name__}: {error}"
+        self._features.note(slot)
 
     def remove(self, slot: int) -> None:
         """Forget a slot; nothing happens if it is not in use."""
-        self._plan = None
+        self._plan = self._variant = None
         self._failures.pop(slot, None)
         for state in self.slot_states:
             state.remove(slot)
@@ -121,6 +140,7 @@ class SamplingState:
         """Copy the changes since the last flush to the device, in one piece."""
         for state in self.slot_states:
             state.flush()
+        self._features.flush()
         self._staging.flush()
 
     def commit(self, rows: SamplingRows, token_ids: Tensor, accepted: Tensor | None = None) -> None:
@@ -134,29 +154,110 @@ class SamplingState:
             self.history.commit(rows, plan.history, token_ids)
         if plan.penalties is not None:
             self.penalties.commit(plan.penalties, token_ids, accepted)
-        if self.min_tokens.active and self.min_tokens.advance(set(rows.slots_cpu)):
-            self._plan = None
+        elif plan.variant is Variant.EDITED:
+            self.count_outputs(rows.slots, token_ids)
+        self.advance(rows.slots_cpu)
+
+    def count_outputs(self, slots: Tensor, token_ids: Tensor) -> None:
+        """The device's part of `commit` for steps of Variant.EDITED: slots[R], token_ids[R]."""
+        self.kernels.count_outputs(slots, token_ids, self.tables)
+
+    def advance(self, slots: list[int]) -> None:
+        """The host's part of `commit`, for steps whose device part a graph held."""
+        if self.min_tokens.active:
+            for slot in self.min_tokens.advance(set(slots)):
+                self._features.note(slot)
+                self._plan = self._variant = None
+
+    @property
+    def tables(self) -> SlotTables:
+        """The device tables by slot; another object once any of them has moved."""
+        found = (
+            self.penalties.seen,
+            self.penalties.values,
+            self._allowed.allowed,
+            self._bias.ids,
+            self._bias.values,
+            self.min_tokens.ids,
+            self.min_tokens.min_tokens,
+        )
+        old = self._tables
+        if old is not None:
+            known = (
+                old.seen,
+                old.penalties,
+                old.allowed,
+                old.bias_ids,
+                old.bias_values,
+                old.min_tokens_ids,
+                old.min_tokens,
+            )
+            if all(new is kept for new, kept in zip(found, known, strict=True)):
+                return old
+        self._tables = SlotTables(self.params.table, self._features.table, *found)
+        return self._tables
+
+    def warm_up(self, logits: Tensor) -> None:
+        """Run what steps must not wait for on logits[1, V], for the slot of padding."""
+        if not self.kernels.PREFERS_DRAW:
+            return
+        slots = torch.tensor([self.params.table.shape[0] - 1], device=self.device)
+        positions = torch.zeros(1, dtype=torch.int32, device=self.device)
+        # Stage by stage, float32 logits are what is drawn from in the end.
+        for given, edits in ((logits, False), (logits, True), (logits.float(), False)):
+            token_ids, _ = self.kernels.draw(given, slots, positions, self.tables, edits=edits)
+        self.count_outputs(slots, token_ids)
+        masks = torch.full((1, (logits.shape[1] + 31) // 32), -1, dtype=torch.int32)
+        self.kernels.keep_masked(logits, token_ids.new_zeros(1), masks.to(self.device))
+        self.kernels.top_logprobs(logits, token_ids, 1, self.normalize_logprobs)
+
+    def variant(self, slots: list[int]) -> Variant:
+        """What the rows for `slots` need, one row each; found once for steps of the same slots."""
+        if self._variant is None or self._variant[0] != slots:
+            self._variant = list(slots), self._find_variant(slots)
+        return self._variant[1]
 
     def plan(self, rows: SamplingRows) -> RowPlan:
         """The plan of a step; it is kept until the rows' slots or their requests change."""
-        return self._plan_of(rows.slots_cpu)
+        slots, drafts = rows.slots_cpu, rows.max_drafts > 0
+        if self._plan is None or self._plan[1] != drafts or self._plan[0] != slots:
+            self._plan = list(slots), drafts, self._make_plan(slots, drafts)
+        return self._plan[2]
 
-    def all_greedy(self, slots: list[int]) -> bool:
-        """Whether rows for `slots` take the highest of the logits as they come, and no more.
-
-        Then a step needs nothing of this state, on the host or on the device.
-        """
-        plan = self._plan_of(slots)
-        return not (plan.changes_logits or plan.logprobs or plan.row_errors)
-
-    def _plan_of(self, slots: list[int]) -> RowPlan:
-        if self._plan is None or self._planned_slots != slots:
-            self._plan = self._make_plan(slots)
-            self._planned_slots = list(slots)
-        return self._plan
-
-    def _make_plan(self, slots: list[int]) -> RowPlan:
+    def _find_variant(self, slots: list[int]) -> Variant:
         params = self.params
+        variant = self._draw_variant(slots, drafts=False)
+        wants_logprobs = _any(slots, params.logprobs) or _any(slots, params.all_logprobs)
+        if wants_logprobs or _any(slots, self._failures):
+            return Variant.HOST
+        return variant
+
+    def _draw_variant(self, slots: list[int], *, drafts: bool) -> Variant:
+        """The kernels that make the tokens of rows for `slots`; HOST: stage by stage."""
+        staged = _any(slots, self.bad_words.users)
+        staged |= any(_any(slots, users) for users in self.processors.users)
+        edited = _any(slots, self.penalties.users)
+        edited |= any(_any(slots, editor.users) for editor in self.editors)
+        if staged or (edited and drafts):  # a draft counts as an output of the rows behind it
+            return Variant.HOST
+        if not edited and not _any(slots, self.params.random):
+            return Variant.GREEDY
+        if not self.kernels.PREFERS_DRAW:
+            return Variant.HOST
+        return Variant.EDITED if edited else Variant.RANDOM
+
+    def _make_plan(self, slots: list[int], drafts: bool) -> RowPlan:
+        params = self.params
+        row_errors = {
+            row: self._failures[slot] for row, slot in enumerate(slots) if slot in self._failures
+        }
+        variant = self._draw_variant(slots, drafts=drafts)
+        some_logprobs = (params.logprobs, params.all_logprobs)
+        if not self.raw_logprobs and any(_any(slots, wanted) for wanted in some_logprobs):
+            variant = Variant.HOST  # logprobs are of what the stages leave
+        if variant is not Variant.HOST:
+            subsets = filter_rows(slots, some_logprobs, self.device)
+            return RowPlan(variant, self._logprobs(slots, subsets), row_errors)
         users = [
             *(editor.users for editor in self.editors),
             *self.processors.users,
@@ -172,29 +273,36 @@ class SamplingState:
         subsets = filter_rows(slots, users, self.device)
         num_editors = len(self.editors)
         editors = zip(self.editors, subsets[:num_editors], strict=True)
-        penalties, history, random, whole, truncated, min_p, some, every = subsets[-8:]
-        logprobs = []
-        for subset, wanted in ((some, params.logprobs), (every, params.all_logprobs)):
-            if subset is not None:
-                logprobs.append((subset, [wanted[slots[row]] for row in subset.rows]))
+        penalties, history, random, whole, truncated, min_p = subsets[-8:-2]
         return RowPlan(
+            variant=variant,
+            logprobs=self._logprobs(slots, subsets[-2:]),
+            row_errors=row_errors,
             editors=[(editor, subset) for editor, subset in editors if subset is not None],
             processors=subsets[num_editors:-8],
             has_greedy=random is None or len(random.rows) < len(slots),
-            changes_logits=any(subset is not None for subset in subsets[:-2]),
             penalties=penalties,
             history=history,
             random=random,
             whole_softmax=whole,
             truncated=truncated,
             min_p=min_p,
-            logprobs=logprobs,
             num_candidates=params.num_candidates([slots[row] for row in truncated.rows])
             if truncated
             else 0,
-            row_errors={
-                row: self._failures[slot]
-                for row, slot in enumerate(slots)
-                if slot in self._failures
-            },
         )
+
+    def _logprobs(
+        self, slots: list[int], subsets: list[RowSubset | None]
+    ) -> list[tuple[RowSubset, list[int]]]:
+        """The rows of the two kinds of logprobs with how many top ones each wants."""
+        wanted = (self.params.logprobs, self.params.all_logprobs)
+        return [
+            (subset, [counts[slots[row]] for row in subset.rows])
+            for subset, counts in zip(subsets, wanted, strict=True)
+            if subset is not None
+        ]
+
+
+def _any(slots: list[int], users: Mapping[int, object]) -> bool:
+    return bool(users) and any(slot in users for slot in slots)

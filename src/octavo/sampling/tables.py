@@ -21,10 +21,11 @@ class SlotRows:
     """Hands out the rows of one or more tables to slots.
 
     The tables double when rows run out and are dropped when no slot holds one: a feature that
-    nobody uses costs no memory.
+    nobody uses costs no memory. With `fixed_rows` they have all their rows from the first use on
+    and are kept, because captured graphs read from where they lie.
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, fixed_rows: int = 0) -> None:
         self.rows: dict[int, int] = {}
         self.device = staging.device
         self._staging = staging
@@ -32,6 +33,7 @@ class SlotRows:
         self._leases: dict[int, object] = {}
         self._free: list[int] = []
         self._capacity = 0
+        self._fixed_rows = fixed_rows
 
     def attach(self, table: FixedTable | PaddedTable) -> None:
         """Keep a table at as many rows as are handed out."""
@@ -45,7 +47,7 @@ class SlotRows:
         if slot in self.rows:
             return self.rows[slot]
         if not self._free:
-            capacity = 2 * self._capacity or _FIRST_CAPACITY
+            capacity = max(self._fixed_rows, 2 * self._capacity or _FIRST_CAPACITY)
             for table in self._tables:
                 table.resize(capacity)
             self._free = list(range(capacity - 1, self._capacity - 1, -1))
@@ -62,7 +64,7 @@ class SlotRows:
             return
         del self._leases[slot]
         self._free.append(row)
-        if not self.rows:
+        if not self.rows and not self._fixed_rows:
             self._free.clear()
             self._capacity = 0
             for table in self._tables:
@@ -85,8 +87,8 @@ class SlotRows:
 class TableState:
     """The part of a SlotState that holds for all whose users have a row in its tables."""
 
-    def __init__(self, staging: Staging) -> None:
-        self._rows = SlotRows(staging)
+    def __init__(self, staging: Staging, *, in_graphs: bool = False) -> None:
+        self._rows = SlotRows(staging, staging.graph_rows if in_graphs else 0)
 
     @property
     def users(self) -> Mapping[int, int]:
@@ -122,13 +124,16 @@ class PaddedTable:
     """`data` [C, W]: lists of unequal length, padded at the right with `fill`.
 
     int64 for ids (that fit 32 bits) or float32. W is a power of two that fits the longest list
-    written since the table was last empty.
+    written since the table was last empty, and at least `least_width`.
     """
 
-    def __init__(self, rows: SlotRows, dtype: torch.dtype, fill: int = 0) -> None:
+    def __init__(
+        self, rows: SlotRows, dtype: torch.dtype, fill: int = 0, least_width: int = 1
+    ) -> None:
         self.data = torch.empty(0, 0, dtype=dtype, device=rows.device)
         self._rows = rows
         self._fill = fill
+        self._least_width = least_width
         rows.attach(self)
 
     def resize(self, capacity: int) -> None:
@@ -137,7 +142,8 @@ class PaddedTable:
 
     def write(self, slot: int, values: Values) -> None:
         """Stage the slot's list."""
-        extra = next_power_of_2(len(values)) - self.data.shape[1]
+        width = max(next_power_of_2(len(values)), self._least_width)
+        extra = width - self.data.shape[1]
         if extra > 0:
             padding = self.data.new_full((self.data.shape[0], extra), self._fill)
             self.data = torch.cat([self.data, padding], dim=1)

@@ -26,6 +26,14 @@ class NotFoundError(OctavoError, LookupError):
     """The named model or object does not exist (HTTP 404)."""
 
 
+class MissingError(OctavoError, LookupError):
+    """What a request refers to does not exist (HTTP 404); `param` is the field that names it."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
 class QueueFullError(OctavoError):
     """The waiting queue is at its limit (HTTP 503 with Retry-After)."""
 

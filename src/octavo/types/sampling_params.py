@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import math
 from typing import Any
@@ -23,6 +24,10 @@ MAX_REPETITION = 1e6  # of repetition_penalty, and 1 / it: beyond, float32 logit
 MIN_TEMPERATURE = 1e-2  # smaller positive values are raised to this
 GREEDY_EPS = 1e-5  # below it, greedy
 MAX_SEED = (1 << 63) - 1
+MAX_CHOICES = 10_000
+MAX_GRAMMAR_SIZE = 1 << 20  # characters of a schema, grammar, expression or list of choices
+STRUCTURE_KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+_JSON_SWITCHES = ("disable_any_whitespace", "disable_additional_properties")
 
 
 class RequestOutputKind(enum.IntEnum):
@@ -33,18 +38,113 @@ class RequestOutputKind(enum.IntEnum):
     FINAL_ONLY = 2  # one output at the end
 
 
-class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One constraint on the shape of the text; exactly one of the kinds is set."""
+class ReasoningMarks(msgspec.Struct, array_like=True, omit_defaults=True):
+    """Where reasoning may stand before the text that a grammar is for.
 
-    json: str | dict[str, Any] | None = None
-    json_object: bool | None = None
+    `inside`: the answer begins within it; True or False, or None: the answer itself tells, by
+    beginning with one of `starts`.
+    """
+
+    starts: list[str] = []
+    ends: list[str] = []
+    inside: bool | None = None
+
+
+class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One constraint on the shape of the text; exactly one of the kinds is set.
+
+    A schema or tag given as an object is kept as JSON text, in which numbers are of any size.
+    Raises RequestError naming the field.
+    """
+
+    json: str | dict[str, Any] | bool | None = None  # a JSON schema
+    json_object: bool | None = None  # any JSON object
     regex: str | None = None
     choice: list[str] | None = None
-    grammar: str | None = None
-    structural_tag: str | None = None
+    grammar: str | None = None  # EBNF ("root ::= ...") or Lark ("start: ...")
+    structural_tag: str | dict[str, Any] | None = None
+    whitespace_pattern: str | None = None  # what may stand between the tokens of JSON
+    disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
+    # Filled by the chat API: the grammar is for what comes after reasoning.
+    reasoning: ReasoningMarks | None = None
+
+    def __post_init__(self) -> None:
+        if self.json_object is False:
+            self.json_object = None
+        kinds = [kind for kind in STRUCTURE_KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            found = f"has {' and '.join(kinds)}" if kinds else "says nothing"
+            raise RequestError(
+                f"structured_outputs {found}; set exactly one of {', '.join(STRUCTURE_KINDS)}",
+                "structured_outputs",
+            )
+        self.json = _as_text("json", self.json)
+        self.structural_tag = _as_text("structural_tag", self.structural_tag)
+        self._check_size(kinds[0])
+        if kinds[0] not in ("json", "json_object", "structural_tag"):
+            for name in ("whitespace_pattern", *_JSON_SWITCHES):
+                if getattr(self, name):
+                    raise RequestError(
+                        f"structured_outputs.{name} is for JSON, not for {kinds[0]}; leave it out",
+                        f"structured_outputs.{name}",
+                    )
+        if self.disable_any_whitespace and self.whitespace_pattern is not None:
+            raise RequestError(
+                "structured_outputs has whitespace_pattern and disable_any_whitespace; set one",
+                "structured_outputs.whitespace_pattern",
+            )
+
+    @property
+    def kind(self) -> str:
+        """The kind that is set."""
+        return next(kind for kind in STRUCTURE_KINDS if getattr(self, kind) is not None)
+
+    def _check_size(self, kind: str) -> None:
+        where = f"structured_outputs.{kind}"
+        if self.choice is not None:
+            if not self.choice or len(self.choice) > MAX_CHOICES:
+                raise RequestError(
+                    f"{where} has {len(self.choice)} entries; 1 to {MAX_CHOICES} are possible",
+                    where,
+                )
+            if "" in self.choice:
+                raise RequestError(f"{where} holds an empty string", where)
+        texts = self.choice or [getattr(self, kind)]
+        size = sum(len(text) for text in (*texts, self.whitespace_pattern) if isinstance(text, str))
+        if size > MAX_GRAMMAR_SIZE:
+            raise RequestError(f"{where} has {size} characters; at most {MAX_GRAMMAR_SIZE}", where)
 
 
-class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+class StopScope(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Parts of the text in which stop strings do not count, told by pairs of texts around them.
+
+    A pair of `at_start` counts where the text begins, after blanks; with `inside` the text begins
+    within one. A pair of `anywhere` counts everywhere; without a second text it goes on to the end.
+    """
+
+    inside: bool = False
+    at_start: list[tuple[str, str]] = []
+    anywhere: list[tuple[str, str]] = []
+
+
+class _NamedFields(msgspec.StructMeta):
+    """Has a misspelled keyword told with the field it comes closest to."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError as error:
+            unknown = next((name for name in kwargs if name not in cls.__struct_fields__), None)
+            if unknown is None:
+                raise
+            close = difflib.get_close_matches(unknown, cls.__struct_fields__, n=1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+            message = f"{cls.__name__} has no field {unknown!r}{guess}"
+            raise RequestError(message, unknown) from error
+
+
+class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_defaults=True):
     """Parameters of text generation; names and defaults are vLLM's.
 
     Raises RequestError naming the field, the value and the allowed range.
@@ -81,6 +181,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     # Filled by the input processor, not by users.
     bad_words_token_ids: list[list[int]] | None = None
     eos_token_ids: list[int] | None = None
+    # Filled by the chat API: stop strings end what the user is meant to read, not reasoning.
+    stop_scope: StopScope | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -150,6 +252,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 "set detokenize or use stop_token_ids",
                 "stop",
             )
+        if self.stop_scope is not None:
+            pairs = [*self.stop_scope.at_start, *self.stop_scope.anywhere]
+            marks = [mark for begin, end in pairs for mark in (begin, *([end] if end else []))]
+            _check_strings("stop_scope", marks, 2 * MAX_STOP_STRINGS, MAX_STOP_LENGTH)
         _check_strings("bad_words", self.bad_words or [], MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
         length = sum(map(len, self.bad_words or ()))
         if length > MAX_BAD_WORDS_TEXT:
@@ -176,6 +282,17 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                         f"logit_bias has the key {token!r}; keys are token ids >= 0", "logit_bias"
                     )
                 _check_range(f"logit_bias[{token}]", bias, -100.0, 100.0, param="logit_bias")
+
+
+def _as_text(kind: str, value: Any) -> str | None:
+    """JSON as text; what is text already stays as it is."""
+    if value is None or isinstance(value, str):
+        return value
+    where = f"structured_outputs.{kind}"
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise RequestError(f"{where} can't be written as JSON: {error}", where) from None
 
 
 def _check_range(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams
@@ -10,6 +14,9 @@ from octavo.types.sampling_params import SamplingParams
 # Stands in `draft_token_ids` for a draft that only the device knows: it made it at the end of the
 # slot's step before, whose results the host does not have yet.
 DEVICE_DRAFT = -1
+
+# The most shared prefixes of a step: what attention sizes its buffers for.
+MAX_SHARED_PREFIXES = 16
 
 
 class NewRequestData(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -36,10 +43,15 @@ class NewBlocks(msgspec.Struct, array_like=True):
 
 
 class SharedPrefix(msgspec.Struct, array_like=True):
-    """Rows of this step whose block tables begin with the same blocks (cascade attention)."""
+    """Rows of this step whose block tables begin with the same blocks (cascade attention).
 
-    rows: list[int]
-    num_blocks: int
+    They are decode rows of one token each, side by side. In every KV group that keeps all tokens
+    their tables agree up to `num_tokens`, whose keys and values were computed in earlier steps.
+    """
+
+    first_row: int
+    num_rows: int
+    num_tokens: int
 
 
 class SchedulerOutput(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -62,5 +74,20 @@ class SchedulerOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     num_decode_rows: int = 0
     new_blocks: list[NewBlocks] = []
     draft_token_ids: dict[int, list[int]] = {}  # row -> drafts of a decode row
-    shared_prefixes: list[SharedPrefix] = []
+    shared_prefixes: list[SharedPrefix] = []  # disjoint, in order of their rows
     total_num_scheduled_tokens: int = 0
+    # Rows whose requests have a grammar: sampling waits for the step's GrammarMasks if there are
+    # any, for their masks depend on the tokens of the step before.
+    grammar_rows: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarMasks:
+    """Which tokens may come next, in those rows of a step that are bound at present.
+
+    Bit t % 32 of word t // 32 of a mask is that of token t.
+    """
+
+    step_id: int
+    rows: list[int]
+    masks: npt.NDArray[np.int32]  # [len(rows), ceil(V / 32)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -10,6 +11,32 @@ def cache_root() -> Path:
     """OCTAVO_CACHE_ROOT: where compiled kernels and downloads are kept."""
     default = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "octavo"
     return Path(os.environ.get("OCTAVO_CACHE_ROOT", str(default))).expanduser()
+
+
+def kernel_cache() -> Path:
+    """OCTAVO_KERNEL_CACHE: folder of compiled GPU kernels, "kernels" in the cache root by default.
+
+    Several processes, machines and versions may use one.
+    """
+    value = os.environ.get("OCTAVO_KERNEL_CACHE")
+    return Path(value).expanduser() if value else cache_root() / "kernels"
+
+
+def use_kernel_cache_folder(folder: Path) -> None:
+    """Have engines started from now on keep their kernels in `folder`."""
+    os.environ["OCTAVO_KERNEL_CACHE"] = str(folder)
+
+
+def shared_kernel_caches() -> tuple[Path, ...]:
+    """OCTAVO_SHARED_KERNEL_CACHES: more such folders, after colons, that are only read."""
+    value = os.environ.get("OCTAVO_SHARED_KERNEL_CACHES", "")
+    return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
+
+
+def compile_processes() -> int | None:
+    """OCTAVO_COMPILE_PROCESSES: kernels compiled at a time; 0: as they are met; unset: by cores."""
+    value = os.environ.get("OCTAVO_COMPILE_PROCESSES")
+    return int(value) if value else None
 
 
 def logging_level() -> str:
@@ -37,6 +64,11 @@ def stall_timeout() -> float:
     return float(os.environ.get("OCTAVO_STALL_TIMEOUT_S", "300"))
 
 
+def cpu_kernels() -> str:
+    """OCTAVO_CPU_KERNELS: auto (default: native where a C compiler is found), native or torch."""
+    return os.environ.get("OCTAVO_CPU_KERNELS", "auto").lower()
+
+
 def cpu_threads() -> int | None:
     """OCTAVO_CPU_THREADS: compute threads of a CPU worker; unset: the usable cores."""
     value = os.environ.get("OCTAVO_CPU_THREADS")
@@ -52,8 +84,16 @@ def api_keys() -> tuple[str, ...]:
     return tuple(key.strip() for key in keys if key.strip())
 
 
-# OpenMP threads that spin between two operations take the processor from the front end.
-_PASSIVE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+def admin_api_keys() -> tuple[str, ...]:
+    """OCTAVO_ADMIN_API_KEY: keys, after commas, for the admin endpoints; see --admin-api-key."""
+    keys = os.environ.get("OCTAVO_ADMIN_API_KEY", "").split(",")
+    return tuple(key.strip() for key in keys if key.strip())
+
+
+# OpenMP threads that spin between two operations take the processor from the front end. GNU's may
+# spin for about 0.1 ms: the next operation of a step comes sooner, and waking a thread costs as
+# much.
+_PASSIVE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "5000"}
 
 
 def use_passive_threads() -> None:
@@ -63,6 +103,16 @@ def use_passive_threads() -> None:
     """
     for name, value in _PASSIVE_THREADS.items():
         os.environ.setdefault(name, value)
+
+
+def python_path() -> str:
+    """PYTHONPATH for a child that is to find exactly the modules that this process finds."""
+    return os.pathsep.join(entry for entry in sys.path if entry)
+
+
+def use_compiler_cache() -> None:
+    """Have torch.compile keep its code in cache_root(), unless TORCHINDUCTOR_CACHE_DIR is set."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "inductor"))
 
 
 def child_environment(values: dict[str, str]) -> dict[str, str]:

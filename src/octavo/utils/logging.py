@@ -13,12 +13,15 @@ _FORMAT = "%(levelname)s %(asctime)s [%(name)s] %(message)s"
 
 
 class _JsonFormatter(logging.Formatter):
+    """One object per line; `extra={"fields": {...}}` of a call adds to it."""
+
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "level": record.levelname,
             "time": self.formatTime(record),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)

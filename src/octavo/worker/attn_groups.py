@@ -24,7 +24,11 @@ class AttentionGroups:
         backends: Sequence[AttentionBackend[Any]],
         caches: dict[str, LayerCache],
         block_tables: BlockTables,
+        *,
+        shares_prefixes: bool,
     ) -> None:
+        """Without `shares_prefixes` no step names a shared prefix, and backends may rely on it."""
+        self._shares_prefixes = shares_prefixes
         self._backends = backends
         self._caches = caches
         self._tables = block_tables.tables
@@ -53,6 +57,7 @@ class AttentionGroups:
                 num_tokens=int(plan.query_start_loc[-1]),
                 max_query_len=plan.max_query_len,
                 max_seq_len=plan.max_seq_len,
+                shared_prefixes=batch.shared_prefixes if self._shares_prefixes else None,
             )
             groups.append(GroupStep(backend, backend.build_metadata(common), mapping))
         return AttentionContext(self._caches, groups)

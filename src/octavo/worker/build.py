@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from octavo.attention.interface import AttentionParams, AttentionSetup
 from octavo.attention.registry import select_backend
 from octavo.checkpoints.locate import find_model
+from octavo.checkpoints.model_files import ModelFiles
+from octavo.config import hf
+from octavo.config.graph_shapes import graphs_at_start, mixed_rows, mixed_tokens
 from octavo.config.octavo_config import OctavoConfig
 from octavo.distributed.group import SingleRank
 from octavo.kernels.input_kernels import INPUT_KERNELS
 from octavo.kernels.op import kernels_for
 from octavo.layers.quantization.interface import QUANT_METHODS
-from octavo.model_loader.loader import load_model
+from octavo.model_loader.loader import MappedReader, Reader, load_into
+from octavo.model_loader.stream import StreamingReader
+from octavo.models import registry
 from octavo.models.context import ModelContext
 from octavo.models.interfaces import CausalLM
 from octavo.platforms.interface import Platform
@@ -25,6 +32,7 @@ from octavo.sampling.state import SamplingState
 from octavo.types.kv_spec import KVCacheConfig, KVCacheSpec, SlidingWindowSpec
 from octavo.worker.attn_groups import AttentionGroups
 from octavo.worker.block_tables import BlockTables
+from octavo.worker.compile import model_compiler
 from octavo.worker.device_state import DeviceState
 from octavo.worker.device_step import DeviceStep
 from octavo.worker.gpu_model_runner import GPUModelRunner
@@ -37,11 +45,8 @@ from octavo.worker.kv_cache import TORCH_DTYPES, allocate_kv_cache
 from octavo.worker.parts import GraphRunner, StepHook
 from octavo.worker.request_table import RequestTable
 
-# Rows of the plain decode graphs that most traffic begins with.
-GRAPHS_AT_START = (1, 8, 32, 64, 128, 256)
-# Shapes of mixed steps worth a graph: above, the device takes longer than launching does.
-MIXED_GRAPH_ROWS = (16, 64, 256)
-MIXED_GRAPH_TOKENS = (32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
+# Threads that read weights: by then the device's link is busy.
+MAX_READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +73,34 @@ class Limits:
 
 
 def build_model(config: OctavoConfig, platform: Platform) -> CausalLM:
-    """The model with its weights, ready to run."""
+    """The model, its weights not yet loaded."""
     options = config.model
-    files = find_model(options.model, options.revision, config.load.download_dir)
+    device_type = platform.device.type
+    compiler = model_compiler(config.compilation.compilation_mode, device_type)
+    kernels = kernels_for(device_type, batch_invariant=config.kernel.batch_invariant)
     context = ModelContext(
         dtype=TORCH_DTYPES[options.dtype],
         device=platform.device,
-        kernels=kernels_for(platform.device.type),
+        kernels=compiler.kernels(kernels),
         group=SingleRank(),
         quantization=QUANT_METHODS.get(options.quantization or "none")(),
         arch=options.arch,
         max_model_len=options.max_model_len,
-        hf_config=files.config(),
+        hf_config=hf.merge(_files(config).config(), options.hf_overrides),
     )
-    return load_model(context, files, config.load.load_format)
+    return compiler.model(registry.build_model(context))
+
+
+def load_weights(config: OctavoConfig, model: CausalLM, platform: Platform) -> None:
+    """Fill the model and make it ready to run."""
+    reader: Reader = MappedReader()
+    if platform.device.type != "cpu":
+        reader = StreamingReader(platform, min(config.device.num_cpus, MAX_READERS))
+    load_into(model, _files(config), config.load.load_format, reader)
+
+
+def _files(config: OctavoConfig) -> ModelFiles:
+    return find_model(config.model.model, config.model.revision, config.load.download_dir)
 
 
 def build_runner(
@@ -121,12 +140,14 @@ def build_runner(
         logprobs_mode=config.model.logprobs_mode,
     )
     prompt_logprobs = PromptLogprobs(sampling.kernels, model.compute_logits)
+    shape = (1, config.model.arch.hidden_size)
+    hidden = torch.zeros(shape, dtype=TORCH_DTYPES[config.model.dtype], device=platform.device)
     hooks: Sequence[StepHook] = ()
     step = DeviceStep(
         inputs=inputs,
         attention=_attention_groups(config, kv_config, block_tables, limits, platform),
         model=model,
-        head=GenerationHead(model, Sampler(), sampling, prompt_logprobs),
+        head=GenerationHead(model, Sampler(), sampling, prompt_logprobs, hidden),
         hooks=hooks,
     )
     return GPUModelRunner(
@@ -146,9 +167,9 @@ def _graph_runner(
         return EagerRunner(step)
     sizes = GraphSizes(
         decode_rows=decode_rows,
-        mixed_rows=[rows for rows in MIXED_GRAPH_ROWS if rows <= limits.max_rows],
-        mixed_tokens=[tokens for tokens in MIXED_GRAPH_TOKENS if tokens <= limits.max_tokens],
-        at_start=[rows for rows in GRAPHS_AT_START if rows in decode_rows],
+        mixed_rows=mixed_rows(limits.max_rows),
+        mixed_tokens=mixed_tokens(limits.max_tokens),
+        at_start=graphs_at_start(decode_rows),
     )
     return CudaGraphRunner(step, sizes, limits.max_model_len, platform)
 
@@ -172,17 +193,25 @@ def _attention_groups(
             max_num_tokens=limits.max_tokens,
             max_model_len=limits.max_model_len,
             capability=config.device.capability,
+            batch_invariant=config.kernel.batch_invariant,
         )
         backends.append(select_backend(setup, config.attention.backend)(setup))
-    return AttentionGroups(backends, allocate_kv_cache(kv_config, platform), block_tables)
+    return AttentionGroups(
+        backends,
+        allocate_kv_cache(kv_config, platform),
+        block_tables,
+        shares_prefixes=config.shares_prefixes,
+    )
 
 
 def _attention_params(config: OctavoConfig, spec: KVCacheSpec) -> AttentionParams:
     arch = config.model.arch
     return AttentionParams(
-        scale=arch.head_size**-0.5,
+        scale=arch.attention_scale,
         num_heads=arch.num_heads,
         num_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,
         sliding_window=spec.window if isinstance(spec, SlidingWindowSpec) else None,
+        soft_cap=arch.attention_soft_cap,
+        alibi_slopes=torch.ones(arch.num_heads) if arch.alibi else None,
     )

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from octavo.models.interfaces import CausalLM
+from octavo.sampling.interface import Variant
+from octavo.sampling.token_masks import TokenMasks
+from octavo.utils.profiling import HostSpans
 from octavo.worker.attn_groups import AttentionGroups
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.input_builder import InputBuilder
@@ -34,6 +37,13 @@ class DeviceStep:
     def warm_up(self) -> None:
         """Prepare what steps must not wait for; in the thread that runs them."""
         self._attention.warm_up()
+        self.head.warm_up()
+
+    def watch(self, spans: HostSpans) -> None:
+        """Have the host's time in each part recorded."""
+        spans.watch(self.inputs, "upload", "build inputs")
+        spans.watch(self, "forward", "forward")
+        spans.watch(self, "finish", "sample")
 
     def forward(self, plan: StepPlan, shape: StepShape) -> tuple[InputBatch, torch.Tensor]:
         """The step's tensors, padded to `shape`, and hidden states [T, H]."""
@@ -46,8 +56,14 @@ class DeviceStep:
             hook.after_forward(batch)
         return batch, hidden
 
-    def finish(self, batch: InputBatch, hidden: torch.Tensor) -> StepResult:
+    def finish(
+        self,
+        batch: InputBatch,
+        hidden: torch.Tensor,
+        variant: Variant,
+        masks: TokenMasks | None = None,
+    ) -> StepResult:
         """Results of the step; the slots advance to where the next step finds them."""
-        result = self.head(hidden, batch)
+        result = self.head(hidden, batch, variant, masks)
         self.inputs.commit(batch, result.token_ids)
         return result

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from octavo.platforms.interface import Platform
-from octavo.types.scheduler_output import SchedulerOutput
+from octavo.sampling.token_masks import TokenMasks
+from octavo.types.scheduler_output import GrammarMasks, SchedulerOutput
+from octavo.utils.profiling import HostSpans
 from octavo.worker.block_tables import BlockTables
-from octavo.worker.output import AsyncOutput
+from octavo.worker.input_batch import LaunchedStep
+from octavo.worker.output import AsyncOutput, LateOutput
 from octavo.worker.parts import GraphRunner, SlotState
 from octavo.worker.request_table import RequestTable
 from octavo.worker.step import StepPlan
@@ -31,12 +34,40 @@ class GPUModelRunner:
         self._slot_states = slot_states
         self._graphs = graphs
         self._platform = platform
+        self._waiting: tuple[LaunchedStep, LateOutput] | None = None
 
     @torch.inference_mode()
-    def execute_model(self, plan: StepPlan) -> AsyncOutput:
-        """Queue one step and return at once; its results come when the device is done."""
+    def execute_model(self, plan: StepPlan) -> AsyncOutput | LateOutput:
+        """Queue one step and return at once; its results come when the device is done.
+
+        A step with grammar rows is queued up to its hidden states: `sample_tokens` must follow.
+        """
         self._update_slots(plan.work)
-        return AsyncOutput(plan, self._graphs.run(plan), self._platform)
+        if not plan.work.grammar_rows:
+            return AsyncOutput(plan, self._graphs.run(plan), self._platform)
+        output = LateOutput()
+        self._waiting = self._graphs.launch(plan), output
+        return output
+
+    @torch.inference_mode()
+    def sample_tokens(self, masks: GrammarMasks) -> None:
+        """Queue the sampling of the step that waits for its masks."""
+        assert self._waiting is not None, "no step waits for masks"
+        (launched, output), self._waiting = self._waiting, None
+        plan = launched.batch.plan
+        result = self._graphs.finish(launched, self._upload(plan, masks))
+        output.sampled = AsyncOutput(plan, result, self._platform)
+
+    def _upload(self, plan: StepPlan, masks: GrammarMasks) -> TokenMasks | None:
+        if not masks.rows:
+            return None
+        place = {row: index for index, row in enumerate(plan.sample_rows)}
+        index = torch.tensor([place[row] for row in masks.rows])
+        return TokenMasks(self._to_device(index), self._to_device(torch.from_numpy(masks.masks)))
+
+    def _to_device(self, values: torch.Tensor) -> torch.Tensor:
+        host = self._platform.host_buffer(tuple(values.shape), values.dtype).copy_(values)
+        return host.to(self._platform.device, non_blocking=True)
 
     @torch.inference_mode()
     def prepare(self) -> None:
@@ -49,6 +80,11 @@ class GPUModelRunner:
             self._table.remove(slot)
             for state in self._slot_states:
                 state.remove(slot)
+
+    def watch(self, spans: HostSpans) -> None:
+        """Have the host's parts of every step recorded."""
+        spans.watch(self, "_update_slots", "update slots")
+        self._graphs.watch(spans)
 
     def _update_slots(self, work: SchedulerOutput) -> None:
         self.release(work.freed_slots)

@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from octavo.platforms.interface import Platform
+from octavo.sampling.interface import Variant
+from octavo.sampling.token_masks import TokenMasks
 from octavo.utils.logging import get_logger
+from octavo.utils.profiling import HostSpans
 from octavo.worker.device_step import DeviceStep
-from octavo.worker.input_batch import InputBatch
+from octavo.worker.input_batch import InputBatch, LaunchedStep
 from octavo.worker.step import StepPlan, StepResult, StepShape
 
 logger = get_logger(__name__)
@@ -29,12 +32,29 @@ class EagerRunner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
+        head = self._step.head
+        variant = head.variant(plan)
         self._step.inputs.upload(plan, plan.shape)
-        return self._step.finish(*self._step.forward(plan, plan.shape))
+        result = self._step.finish(*self._step.forward(plan, plan.shape), variant)
+        head.account(plan, variant)
+        return result
+
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """See GraphRunner."""
+        self._step.inputs.upload(plan, plan.shape)
+        return LaunchedStep(*self._step.forward(plan, plan.shape))
+
+    def finish(self, launched: LaunchedStep, masks: TokenMasks | None) -> StepResult:
+        """See GraphRunner."""
+        return self._step.finish(launched.batch, launched.hidden, Variant.HOST, masks)
 
     def prepare(self) -> None:
         """See GraphRunner."""
         self._step.warm_up()
+
+    def watch(self, spans: HostSpans) -> None:
+        """See GraphRunner."""
+        self._step.watch(spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +85,17 @@ class _Captured:
     batch: InputBatch
     hidden: torch.Tensor
     result: StepResult | None  # None: the head runs after the graph
+    binding: object  # see Head
 
 
 class CudaGraphRunner:
     """Replays a captured graph where the step's shape has one; runs the others eagerly.
 
     The graph of a plain decode step holds everything from the input tensors to the committed
-    tokens, unless some row's sampling needs the host (`Head.device_only`); other graphs end with
-    the hidden states. A graph is captured between two steps: a plain decode one when its shape is
-    first met, for steps like it follow; another when its shape keeps coming back.
+    tokens, unless some row's sampling needs the host; other graphs end with the hidden states. So
+    a shape has a graph per variant of sampling that it is met with. A graph is captured between
+    two steps: a plain decode one when its shape and variant are first met, or when tables that it
+    reads have moved, for steps like it follow; another when its shape keeps coming back.
     """
 
     def __init__(
@@ -85,38 +107,64 @@ class CudaGraphRunner:
         self._max_seq_len = max_seq_len
         self._platform = platform
         self._pool = torch.cuda.graph_pool_handle()
-        self._captured: dict[tuple[StepShape, bool], _Captured] = {}
+        self._captured: dict[tuple[StepShape, Variant], _Captured] = {}
         self._met: Counter[StepShape] = Counter()  # mixed shapes without a graph yet
 
     def run(self, plan: StepPlan) -> StepResult:
         """See GraphRunner."""
+        head = self._step.head
+        wanted = head.variant(plan)
+        captured = self._replay(plan, wanted if plan.plain_decode else Variant.HOST)
+        if captured is None:
+            return self._eager.run(plan)
+        result = captured.result
+        if result is None:
+            batch = _real_samples(captured.batch, plan)
+            result = self._step.finish(batch, captured.hidden, wanted)
+        head.account(plan, wanted)
+        return result
+
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """See GraphRunner."""
+        captured = self._replay(plan, Variant.HOST)
+        if captured is None:
+            return self._eager.launch(plan)
+        return LaunchedStep(_real_samples(captured.batch, plan), captured.hidden)
+
+    def finish(self, launched: LaunchedStep, masks: TokenMasks | None) -> StepResult:
+        """See GraphRunner."""
+        return self._eager.finish(launched, masks)
+
+    def _replay(self, plan: StepPlan, variant: Variant) -> _Captured | None:
+        """The graph for a step, replayed; None if it is to run eagerly."""
         shape = self._shape(plan)
         if shape is None:
-            return self._eager.run(plan)
-        merged = plan.plain_decode and self._step.head.device_only(plan)
-        captured = self._captured.get((shape, merged))
-        if captured is None:
+            return None
+        captured = self._captured.get((shape, variant))
+        if captured is None or captured.binding is not self._step.head.binding(variant):
             if not plan.plain_decode:
                 self._met[shape] += 1
                 if self._met[shape] < _MIXED_MEETINGS:
-                    return self._eager.run(plan)
-            captured = self._capture(shape, merged)
+                    return None
+            captured = self._capture(shape, variant)
         # The results of the step before are still being copied from the tensors a replay writes.
         self._platform.wait_for_copies()
         self._step.inputs.upload(plan, shape)
         captured.graph.replay()
-        if captured.result is not None:
-            return captured.result
-        return self._step.finish(_real_samples(captured.batch, plan), captured.hidden)
+        return captured
 
     def prepare(self) -> None:
         """Warm up, then capture the sizes wanted at start: the largest first, for the pool."""
         self._step.warm_up()
         began = time.monotonic()
         for rows in sorted(self._sizes.at_start, reverse=True):
-            self._capture(StepShape(rows, rows, rows), merged=True)
+            self._capture(StepShape(rows, rows, rows), Variant.GREEDY)
         count, seconds = len(self._sizes.at_start), time.monotonic() - began
         logger.info("captured %d CUDA graphs in %.1f s", count, seconds)
+
+    def watch(self, spans: HostSpans) -> None:
+        """See GraphRunner."""
+        self._step.watch(spans)
 
     def _shape(self, plan: StepPlan) -> StepShape | None:
         if plan.plain_decode:
@@ -125,26 +173,29 @@ class CudaGraphRunner:
         mixed = self._sizes.mixed(plan.num_rows, plan.num_tokens)
         return None if mixed is None else StepShape(*mixed, mixed[0])
 
-    def _capture(self, shape: StepShape, merged: bool) -> _Captured:
+    def _capture(self, shape: StepShape, variant: Variant) -> _Captured:
         began = time.monotonic()
         plan = StepPlan.padding(shape.rows, shape.tokens, self._max_seq_len)
         self._step.inputs.upload(plan, shape)
         # The first run compiles kernels and fills caches, which must not happen while capturing.
-        self._run(plan, shape, merged)
+        self._run(plan, shape, variant)
         self._platform.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            batch, hidden, result = self._run(plan, shape, merged)
-        captured = _Captured(graph, batch, hidden, result)
-        self._captured[shape, merged] = captured
-        logger.debug("captured %s, merged=%s, in %.2f s", shape, merged, time.monotonic() - began)
+            batch, hidden, result = self._run(plan, shape, variant)
+        binding = self._step.head.binding(variant)
+        captured = _Captured(graph, batch, hidden, result, binding)
+        self._captured[shape, variant] = captured
+        logger.debug("captured %s, %s, in %.2f s", shape, variant.name, time.monotonic() - began)
         return captured
 
     def _run(
-        self, plan: StepPlan, shape: StepShape, merged: bool
+        self, plan: StepPlan, shape: StepShape, variant: Variant
     ) -> tuple[InputBatch, torch.Tensor, StepResult | None]:
         batch, hidden = self._step.forward(plan, shape)
-        return batch, hidden, self._step.finish(batch, hidden) if merged else None
+        if variant is Variant.HOST:
+            return batch, hidden, None
+        return batch, hidden, self._step.finish(batch, hidden, variant)
 
 
 def _real_samples(batch: InputBatch, plan: StepPlan) -> InputBatch:

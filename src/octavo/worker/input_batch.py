@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from octavo.attention.interface import SharedPrefixRows
 from octavo.platforms.interface import Platform
 from octavo.utils.misc import round_up
 from octavo.worker.step import IntArray, StepPlan
@@ -25,6 +26,7 @@ class InputBatch:
     slots: torch.Tensor  # [R] int64
     query_start_loc: torch.Tensor  # [R + 1] int32
     seq_lens: torch.Tensor  # [R] int32, this step's tokens included
+    shared_prefixes: SharedPrefixRows  # [R] each
     input_ids: torch.Tensor  # [T] int32
     positions: torch.Tensor  # [T] int64
     slot_mappings: list[torch.Tensor]  # per KV group [T] int64: block * block_size + offset, or < 0
@@ -35,6 +37,14 @@ class InputBatch:
     def all_sample(self) -> bool:
         """Whether every token is followed by sampling."""
         return self.logits_index.shape[0] == self.input_ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedStep:
+    """A step whose forward pass has been queued, and nothing after it."""
+
+    batch: InputBatch
+    hidden: torch.Tensor  # [T, H]
 
 
 class InputBuffers:
@@ -50,6 +60,8 @@ class InputBuffers:
             "query_start_loc": (max_rows + 1, int32),
             "sample_rows": (max_rows, int64),
             "logits_index": (max_rows, int64),
+            "shared_first_rows": (max_rows, int32),
+            "shared_num_tokens": (max_rows, int32),
             "host_ids": (max_tokens, int32),
             "token_row": (max_tokens, int32),
         }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from octavo.attention.interface import SharedPrefixRows
 from octavo.kernels.input_kernels import InputKernels
 from octavo.platforms.interface import Platform
+from octavo.types.scheduler_output import SharedPrefix
 from octavo.worker.block_tables import BlockTables
 from octavo.worker.device_state import DeviceState
 from octavo.worker.input_batch import InputBatch, InputBuffers
@@ -36,7 +38,7 @@ class InputBuilder:
         self._buffers = buffers
         self._kernels = kernels
         self._platform = platform
-        self._uploaded: tuple[list[int], StepShape] | None = None
+        self._uploaded: tuple[list[int], list[SharedPrefix], StepShape] | None = None
 
     def upload(self, plan: StepPlan, shape: StepShape) -> None:
         """Bring the staged changes of the slots and the plan's rows, padded to `shape`."""
@@ -46,9 +48,10 @@ class InputBuilder:
             host.numpy()[:] = indices, values
             pairs = host.to(self._platform.device, non_blocking=True)
             self._kernels.staged_write(self._state.data, pairs[0], pairs[1])
-        # A plain decode step is described by its slots alone: when the step before had the same
-        # ones, everything is on the device already.
-        described = (list(plan.work.slots), shape) if plan.plain_decode else None
+        # A plain decode step is described by its slots and what they share: when the step before
+        # had the same ones, everything is on the device already.
+        work = plan.work
+        described = (list(work.slots), work.shared_prefixes, shape) if plan.plain_decode else None
         if described is not None and described == self._uploaded:
             return
         self._uploaded = described
@@ -74,6 +77,9 @@ class InputBuilder:
             slots=slots,
             query_start_loc=query_start_loc,
             seq_lens=seq_lens,
+            shared_prefixes=SharedPrefixRows(
+                view("shared_first_rows", shape.rows), view("shared_num_tokens", shape.rows)
+            ),
             input_ids=input_ids,
             positions=positions,
             slot_mappings=[
@@ -114,6 +120,13 @@ class InputBuilder:
         padding = np.arange(num_samples, num_samples + more_samples, dtype=np.int32)
         buffers.put("sample_rows", np.concatenate([plan.sample_rows, padding]))
         buffers.put("logits_index", np.concatenate([ends, padding]))
+        shared = np.zeros((2, shape.rows), dtype=np.int32)
+        for prefix in plan.work.shared_prefixes:
+            rows = slice(prefix.first_row, prefix.first_row + prefix.num_rows)
+            shared[0, rows] = prefix.first_row
+            shared[1, rows] = prefix.num_tokens
+        buffers.put("shared_first_rows", shared[0])
+        buffers.put("shared_num_tokens", shared[1])
         extra = (0, more_tokens)
         buffers.put("host_ids", np.pad(self._host_ids(plan), extra, constant_values=-1))
         buffers.put("token_row", np.pad(token_row, extra, constant_values=num_rows))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import torch
 
 from octavo.attention.interface import LayerCache
+from octavo.config.kv_specs import kv_cache_specs
+from octavo.config.octavo_config import OctavoConfig
 from octavo.platforms.interface import Platform
-from octavo.types.kv_spec import KVCacheConfig
+from octavo.types.kv_spec import KVCacheConfig, KVCacheGroup, KVCacheSpec
 
 TORCH_DTYPES = {
     "float32": torch.float32,
@@ -19,6 +21,17 @@ TORCH_DTYPES = {
     "fp8_e4m3": torch.float8_e4m3fn,
     "fp8_e5m2": torch.float8_e5m2,
 }
+
+
+def smallest_cache(config: OctavoConfig) -> KVCacheConfig:
+    """A cache of nothing but the null block, for steps over made-up requests."""
+    groups: dict[KVCacheSpec, list[str]] = {}
+    for name, spec in kv_cache_specs(config).items():
+        groups.setdefault(spec, []).append(name)
+    return KVCacheConfig(
+        num_blocks=1,
+        groups=tuple(KVCacheGroup(tuple(names), spec) for spec, names in groups.items()),
+    )
 
 
 def allocate_kv_cache(config: KVCacheConfig, platform: Platform) -> dict[str, LayerCache]:

@@ -1,4 +1,4 @@
-"""AsyncOutput: a step's results on their way to the host, awaited by an event."""
+"""AsyncOutput: a step's results on their way to the host; LateOutput: one sampled later."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ class AsyncOutput:
             },
             errors=errors,
         )
+
+
+class LateOutput:
+    """The results of a step whose sampling waits for masks; `sampled` is set when they came."""
+
+    def __init__(self) -> None:
+        self.sampled: AsyncOutput | None = None
+
+    def result(self) -> ModelRunnerOutput:
+        """See AsyncOutput."""
+        assert self.sampled is not None, "a step with grammar rows needs sample_tokens"
+        return self.sampled.result()

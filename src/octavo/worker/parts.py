@@ -7,9 +7,12 @@ from typing import Protocol
 
 import torch
 
-from octavo.types.scheduler_output import NewRequestData
-from octavo.worker.input_batch import InputBatch
-from octavo.worker.output import AsyncOutput
+from octavo.sampling.interface import Variant
+from octavo.sampling.token_masks import TokenMasks
+from octavo.types.scheduler_output import GrammarMasks, NewRequestData
+from octavo.utils.profiling import HostSpans
+from octavo.worker.input_batch import InputBatch, LaunchedStep
+from octavo.worker.output import AsyncOutput, LateOutput
 from octavo.worker.step import StepPlan, StepResult
 
 
@@ -44,8 +47,12 @@ class StepHook(Protocol):
 class Runner(Protocol):
     """What a worker drives; GPUModelRunner is the one there is."""
 
-    def execute_model(self, plan: StepPlan) -> AsyncOutput:
-        """Queue one step and return at once."""
+    def execute_model(self, plan: StepPlan) -> AsyncOutput | LateOutput:
+        """Queue one step and return at once; one with grammar rows waits for `sample_tokens`."""
+        ...
+
+    def sample_tokens(self, masks: GrammarMasks) -> None:
+        """Queue the rest of the step that waits."""
         ...
 
     def prepare(self) -> None:
@@ -56,16 +63,42 @@ class Runner(Protocol):
         """Forget the requests of slots whose steps were only made up."""
         ...
 
+    def watch(self, spans: HostSpans) -> None:
+        """Have the host's parts of every step recorded."""
+        ...
+
 
 class Head(Protocol):
     """What is made of hidden states."""
 
-    def __call__(self, hidden: torch.Tensor, batch: InputBatch) -> StepResult:
-        """hidden[T, H] -> the step's results, on the device."""
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        batch: InputBatch,
+        variant: Variant,
+        masks: TokenMasks | None = None,
+    ) -> StepResult:
+        """hidden[T, H] -> the step's results, on the device.
+
+        Unless the variant is HOST it reads nothing from the host, so a graph may hold it; then
+        there are no masks.
+        """
         ...
 
-    def device_only(self, plan: StepPlan) -> bool:
-        """Whether the head reads nothing from the host for this step, so a graph may hold it."""
+    def variant(self, plan: StepPlan) -> Variant:
+        """How far the step's sampling goes."""
+        ...
+
+    def binding(self, variant: Variant) -> object:
+        """What a graph of the variant is tied to: with another object it must be captured anew."""
+        ...
+
+    def account(self, plan: StepPlan, variant: Variant) -> None:
+        """The host's part of a step that was launched or replayed."""
+        ...
+
+    def warm_up(self) -> None:
+        """Compile what steps must not wait for."""
         ...
 
 
@@ -76,6 +109,18 @@ class GraphRunner(Protocol):
         """Queue the step whose slots are up to date."""
         ...
 
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        """Queue its forward pass only; `finish` must follow before anything else is run."""
+        ...
+
+    def finish(self, launched: LaunchedStep, masks: TokenMasks | None) -> StepResult:
+        """Queue the rest of a step that was launched."""
+        ...
+
     def prepare(self) -> None:
         """Do what can be done before the first request, in the thread that runs the steps."""
+        ...
+
+    def watch(self, spans: HostSpans) -> None:
+        """Have the host's parts of every step recorded."""
         ...

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from octavo.attention import registry
+from octavo.attention.backends.cpu_native import CPUNativeAttention
 from octavo.attention.backends.torch_sdpa import TorchSDPA
 from octavo.attention.interface import AttentionParams
 from octavo.attention.registry import (
@@ -14,21 +15,30 @@ from octavo.utils.registry import Registry
 from support.attention_steps import make_setup
 
 PLAIN = AttentionParams(scale=1.0, num_heads=2, num_kv_heads=1, head_size=16)
-CAPPED = AttentionParams(scale=1.0, num_heads=2, num_kv_heads=1, head_size=16, soft_cap=5.0)
+SINKS = AttentionParams(scale=1.0, num_heads=2, num_kv_heads=1, head_size=16, sinks=torch.zeros(2))
 
 
-def test_cpu_runs_torch_sdpa():
+def test_cpu_runs_the_c_kernels_or_pytorch(monkeypatch):
+    native = (
+        CPUNativeAttention
+        if not CPUNativeAttention.unsupported(make_setup(PLAIN, 16))
+        else TorchSDPA
+    )
+    assert select_backend(make_setup(PLAIN, 16)) is native
+    monkeypatch.setattr("octavo.attention.backends.cpu_native.paged_attention", lambda size: "no C")
     assert select_backend(make_setup(PLAIN, 16)) is TorchSDPA
 
 
 def test_a_named_backend_that_cannot_serve_is_an_error():
-    with pytest.raises(ConfigError, match=r"'torch_sdpa' can't be used here: it has no soft cap"):
-        select_backend(make_setup(CAPPED, 16), "torch_sdpa")
+    with pytest.raises(
+        ConfigError, match=r"'torch_sdpa' can't be used here: it has no attention sinks"
+    ):
+        select_backend(make_setup(SINKS, 16), "torch_sdpa")
 
 
 def test_no_backend_lists_every_reason():
-    with pytest.raises(ConfigError, match=r"not torch_sdpa: it has no soft cap"):
-        select_backend(make_setup(CAPPED, 16))
+    with pytest.raises(ConfigError, match=r"not torch_sdpa: it has no attention sinks"):
+        select_backend(make_setup(SINKS, 16))
 
 
 def test_unknown_name_lists_what_there_is():

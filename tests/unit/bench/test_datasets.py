@@ -2,10 +2,18 @@
 
 import json
 import random
+from collections import Counter
 
 import pytest
 
-from octavo.bench.datasets import Shape, custom_requests, random_requests, sharegpt_requests
+from octavo.bench.datasets import (
+    Repetition,
+    Shape,
+    custom_requests,
+    prefix_requests,
+    random_requests,
+    sharegpt_requests,
+)
 from octavo.types.errors import ConfigError
 
 
@@ -62,6 +70,18 @@ async def test_sharegpt_prompts_have_the_recorded_lengths(tmp_path):
     path.write_text(json.dumps([talk("prompt", "answer!"), talk("only"), talk("a", "b"), {}]))
     requests = await sharegpt_requests(2, str(path), Letters(), output_len=None, rng=make_rng())
     assert [(r.prompt, r.output_len) for r in requests] == [("prompt", 7)] * 2
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+async def test_prompts_that_share_beginnings(as_text):
+    repetition = Repetition(prefix_len=6, suffix_len=4, num_prefixes=3, output_len=5)
+    requests = await prefix_requests(9, repetition, Letters(), as_text=as_text, rng=make_rng())
+    beginnings = Counter(str(request.prompt[:6]) for request in requests)
+    assert sorted(beginnings.values()) == [3, 3, 3]
+    assert len({str(request.prompt) for request in requests}) == 9
+    assert {(r.prompt_len, len(r.prompt), r.output_len) for r in requests} == {(10, 10, 5)}
+    # Not one prefix after the other.
+    assert list(beginnings.elements()) != [str(request.prompt[:6]) for request in requests]
 
 
 @pytest.mark.parametrize("content", [None, "", "not json", "[]"])

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from octavo.bench.load import arrival_offsets, choose_num_clients
+from octavo.bench.load import Ramp, arrival_offsets, choose_num_clients
 
 
 @pytest.mark.parametrize("burstiness", [0.2, 1.0, 50.0])
@@ -32,6 +32,24 @@ def test_an_infinite_rate_sends_all_at_once():
     assert arrival_offsets(3, float("inf"), 1.0, random.Random(0)) == [0.0, 0.0, 0.0]
     assert arrival_offsets(0, 1.0, 1.0, random.Random(0)) == []
     assert arrival_offsets(1, 1.0, 1.0, random.Random(0)) == [0.0]
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_a_ramp_sends_ever_faster(exponential):
+    ramp = Ramp(10.0, 40.0, exponential)
+    offsets = arrival_offsets(901, ramp, 1.0, random.Random(0))
+    assert offsets == sorted(offsets)
+    # The mean time between two requests is that of the rates, which the ends show best.
+    head, tail = offsets[90] / 90, (offsets[900] - offsets[810]) / 90
+    assert 0.06 < head < 0.14
+    assert 0.018 < tail < 0.035
+    mean_gap = sum(1 / ramp.rate(i / 899) for i in range(900)) / 900
+    assert offsets[-1] == pytest.approx(900 * mean_gap)
+
+
+def test_a_ramp_between_equal_rates_is_a_rate():
+    flat = arrival_offsets(50, Ramp(5.0, 5.0, exponential=True), 2.0, random.Random(1))
+    assert flat == pytest.approx(arrival_offsets(50, 5.0, 2.0, random.Random(1)))
 
 
 @pytest.mark.parametrize(

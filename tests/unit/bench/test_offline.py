@@ -8,9 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.bench import latency, throughput
+from octavo.bench.ladder import LadderOptions
 from octavo.bench.latency import LatencyOptions
-from octavo.bench.offline import parse, random_prompts
+from octavo.bench.offline import RandomPrompts, parse
+from octavo.bench.sweep import SweepOptions
 from octavo.bench.throughput import ThroughputOptions
+from octavo.bench.trace import TraceOptions
+from octavo.config.engine_options import engine_options
+from octavo.config.options import options_of
+from octavo.config.server import server_options
 from octavo.types.errors import ConfigError
 
 
@@ -56,7 +62,7 @@ def test_wrong_flags(words):
 
 @pytest.mark.parametrize(("skip", "lowest"), [(False, 2), (True, 0)])
 def test_random_prompts_hold_ordinary_tokens(skip, lowest):
-    prompts = random_prompts(FakeLLM(skip), [50, 60], random.Random(0))
+    prompts = RandomPrompts.of(FakeLLM(skip)).make([50, 60], random.Random(0))
     assert [len(prompt) for prompt in prompts] == [50, 60]
     assert min(map(min, prompts)) == lowest
     assert max(map(max, prompts)) == 9
@@ -64,7 +70,7 @@ def test_random_prompts_hold_ordinary_tokens(skip, lowest):
 
 def test_prompts_that_do_not_fit():
     with pytest.raises(ConfigError, match="max_model_len=64"):
-        random_prompts(FakeLLM(), [64], random.Random(0))
+        RandomPrompts.of(FakeLLM()).make([64], random.Random(0))
 
 
 def test_latency_measures_each_batch_and_no_warm_up():
@@ -87,8 +93,16 @@ def test_throughput_counts_tokens():
     assert figures["output_tokens_per_second"] == pytest.approx(30 / elapsed)
 
 
+@pytest.mark.parametrize(
+    "kind", [LatencyOptions, ThroughputOptions, TraceOptions, LadderOptions, SweepOptions]
+)
+def test_own_flags_are_not_the_engines(kind):
+    assert not options_of(kind, "").keys() & (engine_options() | server_options()).keys()
+
+
 def test_no_torch_before_an_engine_is_made():
-    code = "import sys, octavo.bench.latency, octavo.bench.throughput, octavo.bench.serve;"
+    names = ("latency", "throughput", "serve", "ladder", "sweep", "trace")
+    code = f"import sys, {', '.join(f'octavo.bench.{name}' for name in names)};"
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

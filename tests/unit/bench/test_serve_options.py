@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.bench.load import Ramp
 from octavo.bench.serve_options import parse
 from octavo.types.errors import ConfigError
 
@@ -28,10 +29,24 @@ def test_flags_as_scripts_write_them():
     assert options.extra_body == {"top_k": 1}
 
 
+def test_headers_and_metadata():
+    options = parse(["--header", "X-A=1", "Y=a=b", "--api-key", "k", "--metadata", "run=3"])
+    assert options.headers == {"Authorization": "Bearer k", "X-A": "1", "Y": "a=b"}
+
+
+def test_a_rate_that_grows():
+    words = "--ramp-up-strategy exponential --ramp-up-start-rps 1 --ramp-up-end-rps 9"
+    assert parse(words.split()).ramp == Ramp(1.0, 9.0, exponential=True)
+    assert parse([]).ramp is None
+
+
 @pytest.mark.parametrize(
     "words",
     ["--request-rate 0", "--num-prompts x", "--backend tgi", "--num-promts 5",
-     "--dataset-name custom", "--burstiness -1"],
+     "--dataset-name custom", "--burstiness -1", "--header x", "--metadata =1",
+     "--plot chart.svg", "--goodput ttft:x", "--percentile-metrics x",
+     "--metric-percentiles 101", "--ramp-up-strategy linear", "--ramp-up-start-rps 1",
+     "--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 2 --request-rate 3"],
 )  # fmt: skip
 def test_wrong_words(words):
     with pytest.raises(ConfigError):

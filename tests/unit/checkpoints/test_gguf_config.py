@@ -9,6 +9,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from octavo.checkpoints.locate import find_model
+from octavo.config.architectures import model_arch
 from octavo.types.errors import CheckpointError
 from support.tiny_gguf import HEAD_DIM, VOCAB, hf_weights, write_gguf
 
@@ -115,7 +116,7 @@ def test_llama3_scaling_is_recovered_from_its_factors(tmp_path):
 @pytest.mark.parametrize(
     ("arch", "metadata", "message"),
     [
-        ("gemma", {}, "general.architecture='gemma'; octavo reads GGUF models of llama, qwen2"),
+        ("bert", {}, "general.architecture='bert'; octavo reads GGUF models of llama, qwen2"),
         ("llama", {"llama.expert_count": 8}, "mixture of experts"),
         ("llama", {"llama.block_count": None}, "lacks the metadata key llama.block_count"),
         ("llama", {"llama.attention.head_count_kv": [2, 1]}, "different head counts"),
@@ -189,3 +190,43 @@ def test_default_model_is_smollm2():
     }
     assert {key: config[key] for key in expected} == expected
     assert math.isclose(config["rms_norm_eps"], 1e-5)
+
+
+def gemma(tmp_path, arch, **values):
+    metadata = {f"{arch}.{key.replace('__', '.')}": value for key, value in values.items()}
+    return config_of(tmp_path, arch, weights=hf_weights(arch, tied=True), metadata=metadata)
+
+
+def test_gemma_3(tmp_path):
+    config = gemma(
+        tmp_path,
+        "gemma3",
+        attention__sliding_window=64,
+        rope__freq_base=1e6,
+        rope__scaling__type="linear",
+        rope__scaling__factor=8.0,
+    )
+    assert config["architectures"] == ["Gemma3ForCausalLM"]
+    assert config["model_type"] == "gemma3_text"
+    arch = model_arch(config)
+    assert arch.sliding_window == 64
+    assert (arch.rope.theta, arch.sliding_rope.theta) == (1e6, 1e4)
+    assert (arch.rope.scaling["factor"], arch.sliding_rope.scaling) == (8.0, None)
+    assert arch.attention_scale == HEAD_DIM**-0.5
+    assert arch.tie_word_embeddings
+    assert "use_sliding_window" not in config
+
+
+def test_gemma_2(tmp_path):
+    config = gemma(
+        tmp_path,
+        "gemma2",
+        attention__sliding_window=64,
+        attn_logit_softcapping=50.0,
+        final_logit_softcapping=30.0,
+        block_count=46,
+    )
+    arch = model_arch(config)
+    assert (arch.attention_soft_cap, arch.logits_soft_cap) == (50.0, 30.0)
+    assert config["query_pre_attn_scalar"] == 16  # 27B: hidden size / heads, not the head size
+    assert arch.hidden_act == "gelu_pytorch_tanh"

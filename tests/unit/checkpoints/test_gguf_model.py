@@ -12,7 +12,7 @@ from support.tiny_gguf import HEAD_DIM, HIDDEN, VOCAB, gguf_name, hf_weights, wr
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3"])
 def test_tensors_in_hugging_face_layout(tmp_path, arch):
     files = find_model(str(write_gguf(tmp_path / "m.gguf", arch)))
     expected = hf_weights(arch)

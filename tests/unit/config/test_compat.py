@@ -16,6 +16,8 @@ from octavo.types.errors import ConfigError
 OPTIONS = {
     Feature.EAGER: {"enforce_eager": True},
     Feature.GRAPH_SIZES: {"cudagraph_capture_sizes": [1, 2]},
+    Feature.COMPILED: {"compilation_mode": "VLLM_COMPILE"},
+    Feature.BATCH_INVARIANT: {"batch_invariant": True},
     Feature.TRITON_ATTENTION: {"attention_backend": "triton"},
     Feature.WHOLE_PREFILL: {"enable_chunked_prefill": False},
     Feature.PREFILL_THRESHOLD: {"long_prefill_token_threshold": 64},

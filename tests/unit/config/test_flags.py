@@ -86,6 +86,9 @@ def test_short_forms():
     sizes = engine("-cc.cudagraph_capture_sizes=[1,2]").cudagraph_capture_sizes
     assert sizes == (1, 2)
     assert engine("-ac", '{"backend": "triton"}').attention_backend == "triton"
+    assert engine("-cc.mode=3").compilation_mode == "3"
+    for words in (["-O2"], ["-O", "2"], ["-O=2"], ["--optimization-level", "2"]):
+        assert engine(*words).optimization_level == 2
 
 
 @pytest.mark.parametrize(

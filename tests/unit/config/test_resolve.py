@@ -82,7 +82,7 @@ def test_the_length_limit(cpu, qwen3_8b):
 def test_overrides_lengthen_the_model(cpu, qwen3_8b):
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     config = make(cpu, qwen3_8b, hf_overrides={"rope_scaling": yarn}, max_model_len=131072)
-    assert config.model.arch.rope_scaling == yarn
+    assert config.model.arch.rope.scaling == yarn
     assert qwen3_8b["rope_scaling"] is None
 
 
@@ -113,6 +113,32 @@ def test_slots_cover_the_steps_in_flight(cpu, qwen3_8b):
     assert (two.max_concurrent_steps, two.num_slots) == (2, 16)
     one = make(cpu, qwen3_8b, max_num_seqs=8, async_scheduling=False).scheduler
     assert (one.max_concurrent_steps, one.num_slots) == (1, 8)
+
+
+def test_a_target_for_the_time_between_tokens(cpu, h200, qwen3_8b):
+    assert make(h200, qwen3_8b, usage="server").scheduler.itl_target_ms == 50.0
+    assert make(h200, qwen3_8b).scheduler.itl_target_ms == 0.0
+    assert make(cpu, qwen3_8b, usage="server").scheduler.itl_target_ms == 0.0
+    assert make(cpu, qwen3_8b, itl_target_ms=30.0).scheduler.itl_target_ms == 30.0
+    off = make(h200, qwen3_8b, usage="server", itl_target_ms=0.0)
+    assert off.scheduler.itl_target_ms == 0.0
+
+
+def test_whole_prompts_can_not_be_cut_to_a_target(h200, qwen3_8b):
+    whole = {"enable_chunked_prefill": False, "usage": "server"}
+    assert make(h200, qwen3_8b, **whole).scheduler.itl_target_ms == 0.0
+    with pytest.raises(ConfigError, match="itl_target_ms=50 cuts prompts into parts"):
+        make(h200, qwen3_8b, **whole, itl_target_ms=50.0)
+
+
+def test_common_prefixes_are_read_together_unless_switched_off(h200, qwen3_8b):
+    assert make(h200, qwen3_8b).shares_prefixes
+    for off in (
+        {"disable_cascade_attn": True},
+        {"enable_prefix_caching": False},
+        {"batch_invariant": True},
+    ):
+        assert not make(h200, qwen3_8b, **off).shares_prefixes
 
 
 def test_graph_sizes(cpu, h200, qwen3_8b):

@@ -163,6 +163,7 @@ class SimulatedExecutor:
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         self._update_table(output)
         self._check_shape(output)
+        self._check_shared_prefixes(output)
         rows = [self._inputs(output, row) for row in range(len(output.slots))]
         # All writes of a step come before all reads.
         for device_row, start, inputs in rows:
@@ -209,6 +210,26 @@ class SimulatedExecutor:
         assert len(output.samples) == num_rows
         assert all(count > 0 for count in output.num_scheduled_tokens)
         assert sum(output.num_scheduled_tokens) == output.total_num_scheduled_tokens
+
+    def _check_shared_prefixes(self, output: SchedulerOutput) -> None:
+        """Groups are disjoint ranges of one-token decode rows that read the same blocks."""
+        end = 0
+        for prefix in output.shared_prefixes:
+            assert prefix.first_row >= end, "groups are in order and disjoint"
+            assert prefix.num_rows > 1
+            end = prefix.first_row + prefix.num_rows
+            assert end <= output.num_decode_rows
+            assert set(output.num_scheduled_tokens[prefix.first_row : end]) == {1}
+            rows = [self.table[slot] for slot in output.slots[prefix.first_row : end]]
+            assert all(prefix.num_tokens <= row.num_computed for row in rows)
+            for group, layers in enumerate(self.config.groups):
+                if isinstance(layers.spec, FullAttentionSpec):
+                    count, rest = divmod(prefix.num_tokens, layers.spec.block_size)
+                    assert count
+                    assert not rest
+                    tables = {tuple(row.tables[group][:count]) for row in rows}
+                    assert len(tables) == 1, "rows of a group have other blocks"
+                    assert all(len(row.tables[group]) >= count for row in rows)
 
     def _inputs(self, output: SchedulerOutput, row: int) -> tuple[DeviceRow, int, list[int]]:
         device_row = self.table[output.slots[row]]

@@ -69,7 +69,7 @@ async def test_a_thousand_streams_lose_and_reorder_nothing():
             assert output.finished
         assert engine._outputs.num_unfinished == 0
         assert engine.metrics.counter("generation_tokens") == 8000
-        await until(lambda: engine.metrics.scheduler.num_running == 0)
+        await until(lambda: engine.metrics.gauge("num_requests_running") == 0)
 
 
 async def test_streams():
@@ -103,8 +103,8 @@ async def _leaving_early_frees_the_sequence(engine):
     await anext(stream)
     await stream.aclose()
     assert engine._outputs.num_unfinished == 0
-    await until(lambda: engine.metrics.scheduler.num_running == 0)
-    assert engine.metrics.scheduler.kv_cache_usage == 0.0
+    await until(lambda: engine.metrics.gauge("num_requests_running") == 0)
+    assert engine.metrics.gauge("kv_cache_usage_perc") == 0.0
 
 
 async def _an_abort_storm(engine):
@@ -125,8 +125,8 @@ async def _an_abort_storm(engine):
         if not cancelled[i]:
             assert result[0] == expected_tokens([5 + i], 60, VOCAB_SIZE)
     assert engine._outputs.num_unfinished == 0
-    await until(lambda: engine.metrics.scheduler.num_running == 0)
-    assert engine.metrics.scheduler.num_waiting == 0
+    await until(lambda: engine.metrics.gauge("num_requests_running") == 0)
+    assert engine.metrics.gauge("num_requests_waiting") == 0
 
 
 async def _abort_by_id_ends_the_stream(engine):
@@ -181,7 +181,7 @@ async def _stop_strings_and_n(engine):
             texts[completion.index] += completion.text
     assert texts == {0: "one ", 1: "one "}
     assert finished.count(True) == 1
-    await until(lambda: engine.metrics.scheduler.num_running == 0)
+    await until(lambda: engine.metrics.gauge("num_requests_running") == 0)
 
 
 async def _long_texts_do_not_block_the_loop(engine):
@@ -270,3 +270,29 @@ async def test_without_statistics_nothing_piles_up():
         await collect(engine, [5], params())
         assert engine._outputs.take_stats().finished == []
         assert engine.metrics.counter("generation_tokens") == 0
+
+
+async def test_a_traced_request_leaves_one_span(monkeypatch):
+    spans = []
+
+    class Tracer:
+        record = staticmethod(spans.append)
+
+        def shutdown(self):
+            spans.append("shutdown")
+
+    monkeypatch.setattr("octavo.engine.async_llm.make_tracer", lambda endpoint: Tracer())
+    engine = AsyncLLM(fake_config())
+    try:
+        params = SamplingParams(n=2, max_tokens=3, ignore_eos=True)
+        headers = {"traceparent": "00-1-2-01"}
+        async for _ in engine.generate([5, 6, 7], params, "a", trace_headers=headers):
+            pass
+    finally:
+        engine.shutdown()
+    span, end = spans
+    assert (span.request_id, span.num_prompt_tokens, span.num_completion_tokens) == ("a", 3, 6)
+    assert span.finish_reasons == ("length", "length")
+    assert span.trace_headers == headers
+    assert span.metrics.e2e_latency is not None
+    assert end == "shutdown"

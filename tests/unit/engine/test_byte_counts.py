@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.config.engine_options import EngineOptions
+from octavo.config.graph_shapes import mixed_shapes
 from octavo.config.kv_specs import kv_cache_specs
 from octavo.config.resolve import ModelFacts, resolve
 from octavo.core.kv.planning import group_layers
@@ -93,7 +94,7 @@ def test_activations_follow_the_widest_part_of_a_layer():
 def test_logits_and_tables():
     config = configure(TINY, CPU, max_num_seqs=8, max_model_len=100)
     # Two copies of 8 rows and what logprobs of 8 rows take.
-    assert byte_counts.logits_bytes(config) == (2 * 8 + 4.25 * 8) * 256 * 4
+    assert byte_counts.logits_bytes(config) == (2 * 8 + 4 * 8) * 256 * 4
     assert byte_counts.logits_bytes(configure(TINY, CPU, max_num_seqs=200)) == 4 * 200 * 256 * 4
     assert byte_counts.logits_bytes(configure(TINY, H200, max_num_seqs=8)) == 3 * 8 * 256 * 4
     assert byte_counts.rotary_bytes(config) == 100 * 16 * 4
@@ -113,15 +114,22 @@ def test_attention_on_a_cpu_is_bounded_by_the_requests_and_by_the_limits():
 def test_sampling_and_attention_on_a_gpu():
     config = configure(TINY, H200, max_num_seqs=100)
     # Two steps in flight: a row for each of 200 slots.
-    assert byte_counts.sampling_bytes(config) == 256 * 256 * 4
-    assert byte_counts.attention_bytes(config) == (100 + 256) * 2 * 16 * 16 * 4
+    assert byte_counts.sampling_bytes(config) == 256 * 256 * 5
+    # 256 keys of a request are 4 tiles; a record of 4 numbers and 64 / 16 blocks describes one.
+    partials, tiles = (100 + 256) * 2 * 16 * 16 * 4, 100 * 4 * (4 + 4) * 4
+    assert byte_counts.attention_bytes(config) == partials + tiles
+    assert byte_counts.blas_bytes(config) == 64 << 20
+    assert byte_counts.blas_bytes(configure(TINY, CPU)) == 0
 
 
 @pytest.mark.parametrize("sizes", [[1], [1, 2, 4]])
 def test_graphs_share_the_memory_of_the_largest(sizes):
     config = configure(TINY, H200, cudagraph_capture_sizes=sizes)
-    shared = byte_counts.activation_bytes(config, max(sizes)) + 3 * max(sizes) * 256 * 4
-    launches = len(sizes) * 2 * byte_counts.LAUNCHES_PER_LAYER
+    mixed = mixed_shapes(config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens)
+    tokens = [*sizes, *sizes, *sizes, *(tokens for _, tokens in mixed)]
+    shared = byte_counts.activation_bytes(config, 1024) + 3 * max(sizes) * 256 * 4
+    kept = sum(tokens) * 64 * 2
+    launches = len(tokens) * 2 * byte_counts.LAUNCHES_PER_LAYER
     driver = byte_counts.FIRST_GRAPH_BYTES + launches * byte_counts.GRAPH_NODE_BYTES
-    assert byte_counts.graph_bytes(config) == shared + driver
+    assert byte_counts.graph_bytes(config) == shared + kept + driver
     assert byte_counts.graph_bytes(configure(TINY, CPU)) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.engine.launch import IDENTITY
+from octavo.engine.core_link import IDENTITY
 from octavo.types.errors import EngineDeadError, EngineStalledError, OctavoError
 from support.cores import (
     PROMPT,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from octavo.engine.detokenizer import IncrementalDetokenizer
 from octavo.types.request import EngineCoreRequest
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import SamplingParams, StopScope
 from support.tiny_tokenizer import byte_fallback, byte_level
 
 LEVEL = byte_level()
@@ -222,3 +222,25 @@ def test_output_continues_the_prompt():
     detokenizer = make(tokenizer, prompt)
     detokenizer.update(prompt, False)
     assert detokenizer.get_next_output_text(True, False) == " the"
+
+
+SCOPE = StopScope(at_start=[("<think>", "</think>")], anywhere=[("<call>", "</call>")])
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "shown"),
+    [
+        ("<think>use X now</think>Done", "X", "<think>use X now</think>Done"),
+        ("<think>use X now</think>Do X ne", "X", "<think>use X now</think>Do "),
+        ("a <call>X</call> b X", "X", "a <call>X</call> b "),
+        ("<think>a</think>", "</th", "<think>a</think>"),
+        ("a <cat> X", "X", "a <cat> "),
+        ("a <ca", "ca", "a <"),
+        ("e</think>", "ee", "e</think>"),
+    ],
+)
+def test_stop_strings_count_within_their_scope_only(text, stop, shown):
+    ids = LEVEL.encode(text)
+    for size in (1, 2, 3, len(ids)):
+        deltas, _, detokenizer = run(ids, [size] * len(ids), stop=stop, stop_scope=SCOPE)
+        assert "".join(deltas) == detokenizer.text == shown

@@ -11,7 +11,7 @@ from octavo.engine.prompts import parse_prompt
 from octavo.tokenizers.tokenizer import load_tokenizer
 from octavo.types.errors import RequestError
 from octavo.types.request import LoRARequest
-from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
+from octavo.types.sampling_params import SamplingParams
 from support.tiny import EOS, VOCAB_SIZE, tiny_folder
 
 LIMITS = RequestLimits(
@@ -146,7 +146,6 @@ def test_ids_outside_the_vocabulary_are_named(bad):
         ({"prompt_logprobs": 21}, "prompt_logprobs"),
         ({"stop": ["\ud83d"]}, "stop"),
         ({"bad_words": ["\ud83d"]}, "bad_words"),
-        ({"structured_outputs": StructuredOutputsParams(regex="a")}, "structured_outputs"),
         ({"extra_args": {"f": object()}}, "extra_args"),
         ({"extra_args": {"f": 1 << 80}}, "extra_args"),
         ({"extra_args": {"f": "\ud83d"}}, "extra_args"),

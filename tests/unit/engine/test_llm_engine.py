@@ -111,7 +111,7 @@ def test_the_prefix_cache_and_the_metrics(engine):
     assert output.num_cached_tokens == 32
     assert engine.metrics.counter("prefix_cache_hits") >= 32
     assert engine.metrics.counter("generation_tokens") >= 16
-    assert engine.metrics.scheduler.num_running == 0
+    assert engine.metrics.gauge("num_requests_running") == 0
     assert engine.reset_prefix_cache() is True
     engine.add_request("z", prompt, params(output_kind=FINAL_ONLY))
     (output,) = drain(engine)

@@ -207,3 +207,26 @@ def test_table_and_dump_agree():
     assert dump["bytes"]["weights"] == line(found, "weights")
     assert dump["bytes"]["weights: MLP layers"] == line(found, "MLP layers")
     assert dump["num_blocks"] == found.num_blocks
+
+
+def test_fewer_graphs_rather_than_no_start():
+    share = 0.9
+    config = configure(QWEN3_8B, H200, max_model_len=8192, gpu_memory_utilization=share)
+    every = make_plan(config)
+    needed = every.used_bytes - every.kv_cache_bytes
+    needed += (every.blocks_per_request + 1) * every.kv_cache_config.block_bytes
+    short = int((needed - (200 << 20)) / share)
+    small = PlatformInfo("cuda", "NVIDIA H200", short, short, capability=(9, 0))
+    found = make_plan(config, None, small)
+    sizes = found.config.compilation.cudagraph_capture_sizes
+    assert 0 < len(sizes) < len(config.compilation.cudagraph_capture_sizes)
+    assert found.config.compilation.max_cudagraph_capture_size == max(sizes)
+    assert any("no room for larger graphs" in note for note in found.config.notes)
+    with pytest.raises(ConfigError, match="one request of max_model_len=8192"):
+        make_plan(config, None, PlatformInfo("cuda", "", short // 2, short // 2, capability=(9, 0)))
+
+
+def test_what_is_allocated_after_the_cache():
+    found = plan(QWEN3_8B, H200)
+    assert found.later_bytes == line(found, "CUDA graphs") + line(found, "sampling tables")
+    assert plan(TINY, CPU).later_bytes == 0

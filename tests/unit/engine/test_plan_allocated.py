@@ -24,8 +24,8 @@ from octavo.layers.rotary import RotaryEmbedding
 from octavo.model_loader.process import weight_bytes
 from octavo.models.common.decoder import DecoderCausalLM
 from octavo.sampling import logprobs
-from octavo.sampling.penalties import Penalties
 from octavo.sampling.sampler import Sampler
+from octavo.sampling.state import SamplingState
 from octavo.types.errors import ConfigError
 from octavo.worker.device_state import DeviceState
 from octavo.worker.kv_cache import allocate_kv_cache
@@ -209,6 +209,7 @@ SHAPES = {
 def test_activations(make, monkeypatch, shape):
     """A step as large as there can be; attention's own work space is there from an earlier one."""
     options = {
+        "attention_backend": "torch_sdpa",  # the C kernels gather and copy nothing
         "max_num_batched_tokens": 4112,
         "kv_cache_memory_bytes": None,
         "enable_prefix_caching": False,
@@ -226,7 +227,7 @@ def test_activations(make, monkeypatch, shape):
 
 def test_attention_stays_within_its_work_space(make):
     """At the largest step: as many requests as can be, as long as can be."""
-    roomy = {"kv_cache_memory_bytes": 48 << 20}
+    roomy = {"attention_backend": "torch_sdpa", "kv_cache_memory_bytes": 48 << 20}
     engine = make("llama", options=roomy.items(), num_key_value_heads=6, head_dim=32)
     engine.generate([240] * 32, max_tokens=16, temperature=0.0)
     buffers = sum(
@@ -267,18 +268,24 @@ def test_logits(make, monkeypatch):
 
 
 def test_sampling_tables(make, monkeypatch):
-    """Requests that end by surprise keep their slots for a step: the table must hold both."""
+    """Requests that end by surprise keep their slots for a step: the tables must hold both."""
     engine = make("llama")
     sizes = []
-    flush = Penalties.flush
+    flush = SamplingState.flush
 
     def noted(self):
-        sizes.append(self._seen.data.nbytes)
+        sizes.append(self.tables.seen.nbytes + self.tables.allowed.nbytes)
         flush(self)
 
-    monkeypatch.setattr(Penalties, "flush", noted)
+    monkeypatch.setattr(SamplingState, "flush", noted)
     stops = list(range(0, 203, 5))
-    engine.generate([5] * 150, max_tokens=20, presence_penalty=0.1, stop_token_ids=stops)
+    engine.generate(
+        [5] * 150,
+        max_tokens=20,
+        presence_penalty=0.1,
+        stop_token_ids=stops,
+        allowed_token_ids=list(range(203)),
+    )
     assert max(sizes) <= engine.planned["sampling tables"]
     near(engine.planned["sampling tables"], max(sizes))
 

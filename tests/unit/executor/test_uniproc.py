@@ -1,16 +1,22 @@
 """UniProcExecutor hands every call to its one worker."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from octavo.executor import uniproc
 from octavo.types.kv_spec import FullAttentionSpec, KVCacheConfig, KVCacheGroup
+from octavo.types.platform_info import PlatformInfo
 from octavo.types.scheduler_output import SchedulerOutput
+from octavo.utils.registry import Registry
 
 SPEC = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=4, dtype="float32")
 
+CONFIG = SimpleNamespace(device=PlatformInfo("cpu", "a CPU", 1, 1))
+
 
 class FakeWorker:
-    def __init__(self, config):
+    def __init__(self, config, start):
         self.config = config
         self.calls = []
 
@@ -41,14 +47,15 @@ class FakeWorker:
 
 @pytest.fixture
 def executor(monkeypatch):
-    monkeypatch.setattr(uniproc, "Worker", FakeWorker)
-    return uniproc.UniProcExecutor("config")
+    monkeypatch.setattr(uniproc, "WORKERS", Registry("worker", {"default": FakeWorker}))
+    monkeypatch.setattr(uniproc, "begin_kernels", lambda config: None)
+    return uniproc.UniProcExecutor(CONFIG)
 
 
 def test_calls_reach_the_worker(executor):
     kv_config = KVCacheConfig(3, (KVCacheGroup(("layer",), SPEC),))
     step = SchedulerOutput(7)
-    assert executor._worker.config == "config"
+    assert executor._worker.config is CONFIG
     assert executor.kv_cache_specs() == {"layer": SPEC}
     assert executor.available_kv_memory() == 12345
     executor.initialize_kv_cache(kv_config)

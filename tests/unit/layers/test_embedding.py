@@ -1,7 +1,12 @@
 import pytest
 import torch
 
-from octavo.layers.embedding import ParallelLMHead, VocabParallelEmbedding, vocab_part
+from octavo.layers.embedding import (
+    LearnedPositions,
+    ParallelLMHead,
+    VocabParallelEmbedding,
+    vocab_part,
+)
 from support.layer_context import layer_context, load_all
 
 
@@ -55,3 +60,9 @@ def test_tied_head_uses_the_embedding():
     torch.testing.assert_close(head(hidden)[:, :203], expected, atol=1e-5, rtol=1e-5)
     # The embedding still has its table.
     assert torch.equal(embedding(torch.tensor([7])), weight[7:8])
+
+
+def test_learned_positions_begin_at_their_offset():
+    positions = LearnedPositions(layer_context(), 5, 4, offset=2)
+    positions.weight.data.copy_(torch.arange(28.0).view(7, 4))
+    assert torch.equal(positions(torch.tensor([0, 4])), positions.weight[[2, 6]])

@@ -31,3 +31,13 @@ def test_parts_are_gathered():
     logits = VocabLogits(context, 100)(head, torch.randn(2, 6))
     assert logits.shape == (2, 100)
     assert torch.equal(logits[:, 64:], logits[:, :36] + 1)
+
+
+def test_scale_and_soft_cap():
+    context = layer_context()
+    head = ParallelLMHead(context, 70, 6)
+    load_all(head, {"weight": [torch.randn(70, 6)]})
+    hidden = torch.randn(3, 6)
+    plain = VocabLogits(context, 70)(head, hidden)
+    capped = VocabLogits(context, 70, scale=0.5, soft_cap=2.0)(head, hidden)
+    torch.testing.assert_close(capped, 2.0 * torch.tanh(0.5 * plain / 2.0))

@@ -5,7 +5,9 @@ import torch
 import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from octavo.kernels.reference.elementwise import qk_norm_rope_cache
 from octavo.layers.rotary import (
+    NoRotary,
     RopeSettings,
     RotaryEmbedding,
     cos_sin_table,
@@ -119,3 +121,24 @@ def test_module_holds_the_table_outside_the_checkpoint():
     assert module.dim == DIM
     assert module.cos_sin.shape == (8, DIM)
     assert not module.state_dict()
+
+
+def test_no_rotary_leaves_every_head_as_it_is():
+    rotary = NoRotary(9, torch.device("cpu"))
+    assert rotary.cos_sin.shape == (9, 2)
+    heads = torch.randn(4, 3, 16)
+    kv = torch.zeros(2, 2, 1, 4, 16)
+    q = qk_norm_rope_cache(
+        heads.flatten(1).clone(),
+        None,
+        None,
+        0.0,
+        rotary.cos_sin,
+        torch.tensor([0, 3, 5, 8]),
+        torch.tensor([4, 5, 6, 7]),
+        kv,
+        rotary.dim,
+        rotary.is_neox,
+    )
+    assert torch.equal(q, heads[:, :1])
+    assert torch.equal(kv[1, 0, 0], heads[:, 1])

@@ -1,6 +1,7 @@
 import pytest
 
-from octavo.config.architectures import FAMILIES
+from octavo.config.architectures import TRANSFORMERS_MODEL
+from octavo.config.families import FAMILIES
 from octavo.models import registry
 from octavo.models.common.decoder import DecoderCausalLM
 from octavo.models.interfaces import CausalLM
@@ -12,7 +13,7 @@ from support.tiny_models import model_context
 
 
 def test_every_architecture_has_a_model():
-    assert set(FAMILIES) == set(MODELS.names())
+    assert set(FAMILIES) | {TRANSFORMERS_MODEL} == set(MODELS.names())
     for architecture in FAMILIES:
         found = model_class(architecture)
         assert found.__name__ == architecture

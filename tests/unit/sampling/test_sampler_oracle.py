@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from octavo.kernels.reference import sampling as reference
+from octavo.sampling.interface import SamplingKernels
 from octavo.sampling.logprob_tensors import LOGPROB_FLOOR
 from octavo.sampling.sampler import Sampler
 from support.sampling_oracle import sample_row
 from support.sampling_requests import Driver, Sequence, draft_rows, make_state, random_params
+
+# What a device with a kernel for it does, by the reference's functions.
+DRAWING: SamplingKernels = SimpleNamespace(**{**vars(reference), "PREFERS_DRAW": True})
 
 VOCAB = 40
 SLOTS = 80
@@ -48,9 +53,11 @@ def _check(driver: Driver, slots: list[int], logits: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_ten_thousand_parameter_sets(part: int) -> None:
+    """Half of them stage by stage, half by `draw` in the steps that allow it."""
     rng = random.Random(part)
+    kernels = DRAWING if part % 2 else reference
     for _ in range(40):
-        driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32))
+        driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32, kernels=kernels))
         slots = rng.sample(range(SLOTS), REQUESTS)
         for slot in slots:
             driver.add(slot, _sequence(rng))
@@ -66,9 +73,10 @@ def test_ten_thousand_parameter_sets(part: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["processed_logits", "processed_logprobs"])
-def test_processed_logits_are_those_sampled_from(mode: str) -> None:
+@pytest.mark.parametrize("kernels", [reference, DRAWING], ids=["stages", "draw"])
+def test_processed_logits_are_those_sampled_from(mode: str, kernels: SamplingKernels) -> None:
     rng = random.Random(5)
-    driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32, logprobs_mode=mode))
+    driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32, logprobs_mode=mode, kernels=kernels))
     for slot in range(REQUESTS):
         sequence = _sequence(rng)
         sequence.params.logprobs = -1
@@ -101,11 +109,12 @@ def test_chunks_of_the_vocabulary_do_not_show(monkeypatch: pytest.MonkeyPatch) -
         _check(driver, rng.sample(range(REQUESTS), REQUESTS), _logits(rng, REQUESTS))
 
 
-def test_drafts_count_as_the_outputs_they_may_become() -> None:
+@pytest.mark.parametrize("kernels", [reference, DRAWING], ids=["stages", "draw"])
+def test_drafts_count_as_the_outputs_they_may_become(kernels: SamplingKernels) -> None:
     """Row j of a slot with drafts equals the oracle's row after j of them."""
     rng = random.Random(7)
-    for _ in range(20):
-        state = make_state(VOCAB, SLOTS, max_model_len=64)
+    for _ in range(10):
+        state = make_state(VOCAB, SLOTS, max_model_len=64, kernels=kernels)
         live = {slot: _sequence(rng) for slot in range(24)}
         for slot, seq in live.items():
             state.add(slot, seq.as_new(slot))

@@ -31,7 +31,8 @@ def test_values_reach_the_device_with_the_flush() -> None:
     staging.flush()
     assert params.temperature[5] == 0.25
     assert params.top_p[5] == 0.5
-    assert params.min_p[5] == 0.125
+    assert params.log_min_p[5] == torch.tensor(0.125).log()
+    assert params.log_min_p[2] == -torch.inf
     assert params.top_k[[5, 2]].tolist() == [7, VOCAB]
     assert params.seed_low[[5, 2]].tolist() == [9, -1]
     assert params.seed_high[[5, 2]].tolist() == [3, -1]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from octavo.kernels.reference import sampling as reference
+from octavo.kernels.slot_tables import Feature
+from octavo.sampling.interface import Variant
 from octavo.sampling.sampler import Sampler
 from octavo.types.sampling_params import SamplingParams
 from support.sampling_requests import Driver, Sequence, make_rows, make_state
@@ -155,3 +161,112 @@ def test_a_slot_taken_and_left_before_a_flush_writes_nothing() -> None:
     logits = torch.full((1, 100), -1.0)
     logits[0, 4] = 1.0
     assert driver.step([0], logits).token_ids.tolist() == [4]
+
+
+class _RefuseCalls(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(func)
+
+
+DRAWING = SimpleNamespace(**{**vars(reference), "PREFERS_DRAW": True})
+VARIANTS = [
+    ({"temperature": 0.0}, Variant.GREEDY),
+    ({"temperature": 0.0, "top_p": 0.5, "min_p": 0.1}, Variant.GREEDY),
+    ({"top_k": 1}, Variant.GREEDY),
+    ({}, Variant.RANDOM),
+    ({"top_p": 0.9, "top_k": 5, "min_p": 0.1}, Variant.RANDOM),
+    ({"temperature": 0.0, "repetition_penalty": 1.1}, Variant.EDITED),
+    ({"presence_penalty": 0.1}, Variant.EDITED),
+    ({"logit_bias": {3: 1.0}}, Variant.EDITED),
+    ({"allowed_token_ids": [1, 2]}, Variant.EDITED),
+    ({"min_tokens": 2, "stop_token_ids": [7]}, Variant.EDITED),
+    ({"bad_words_token_ids": [[4], [5]]}, Variant.EDITED),
+    ({"bad_words_token_ids": [[4], [5, 6]]}, Variant.HOST),
+    ({"temperature": 0.0, "logprobs": 0}, Variant.HOST),
+    ({"logprobs": -1}, Variant.HOST),
+    ({"logit_bias": {100: 1.0}}, Variant.HOST),
+]
+
+
+@pytest.mark.parametrize(("params", "variant"), VARIANTS, ids=str)
+def test_the_variant_is_that_of_the_most_demanding_row(params: dict, variant: Variant) -> None:
+    state = make_state(100, kernels=DRAWING)
+    state.add(0, Sequence(SamplingParams(temperature=0.0), [1], 0).as_new(0))
+    state.add(1, Sequence(SamplingParams(**params), [1], 0).as_new(1))
+    assert state.variant([0, 1]) is variant
+    assert state.variant([0]) is Variant.GREEDY
+    staged = make_state(100)
+    staged.add(1, Sequence(SamplingParams(**params), [1], 0).as_new(1))
+    assert staged.variant([1]) is (variant if variant is Variant.GREEDY else Variant.HOST)
+
+
+def test_the_variant_follows_the_slots_requests() -> None:
+    state = make_state(100, kernels=DRAWING)
+    state.add(0, Sequence(SamplingParams(), [1], 0).as_new(0))
+    assert state.variant([0]) is Variant.RANDOM
+    state.remove(0)
+    state.add(0, Sequence(SamplingParams(temperature=0.0), [1], 0).as_new(0))
+    assert state.variant([0]) is Variant.GREEDY
+
+
+def test_a_request_past_its_min_tokens_is_edited_no_more() -> None:
+    state = make_state(100, kernels=DRAWING)
+    params = SamplingParams(min_tokens=3, stop_token_ids=[7])
+    state.add(2, Sequence(params, [1], 0).as_new(2))
+    state.flush()
+    row = state.tables.features[2].clone()
+    for _ in range(3):
+        assert state.variant([2]) is Variant.EDITED
+        state.advance([2])
+    assert state.variant([2]) is Variant.RANDOM
+    state.flush()
+    assert row[Feature.MIN_TOKENS] >= 0
+    assert state.tables.features[2, Feature.MIN_TOKENS] == -1
+
+
+def test_tables_stay_where_graphs_have_found_them() -> None:
+    """They move when a feature is first used, not with the number of its users."""
+    state = make_state(100, num_slots=32, kernels=DRAWING)
+    empty = state.tables
+    assert state.tables is empty
+    state.add(0, Sequence(EVERYTHING, [1, 2], 0).as_new(0))
+    state.flush()
+    first = state.tables
+    assert first is not empty
+    for slot in range(1, 31):
+        state.add(slot, Sequence(EVERYTHING, [1, 2], slot).as_new(slot))
+    state.flush()
+    assert state.tables is first
+    for slot in range(31):
+        state.remove(slot)
+    assert state.tables is first
+    state.add(0, Sequence(EVERYTHING, [1, 2], 0).as_new(0))
+    assert state.tables is first
+
+
+def test_steps_of_the_same_slots_cost_the_host_no_tensor_call() -> None:
+    state = make_state(100, num_slots=300, kernels=DRAWING)
+    slots = list(range(256))
+    for slot in slots:
+        state.add(slot, Sequence(SamplingParams(top_p=0.9), [1], slot).as_new(slot))
+    state.flush()
+    assert state.variant(slots) is Variant.RANDOM
+    state.params.random = None  # type: ignore[assignment] (nothing is looked up again)
+    with _RefuseCalls():
+        for _ in range(3):
+            assert state.variant(list(slots)) is Variant.RANDOM
+            assert state.tables is state.tables
+            state.advance(slots)
+            state.flush()
+
+
+def test_warming_up_leaves_nothing() -> None:
+    state = make_state(100, num_slots=8, kernels=DRAWING)
+    state.add(3, Sequence(EVERYTHING, [1, 2], 0).as_new(3))
+    state.flush()
+    tables = state.tables
+    before = tables.seen.clone()
+    state.warm_up(torch.randn(1, 100))
+    assert state.tables is tables
+    assert torch.equal(tables.seen, before)
+    make_state(100).warm_up(torch.full((1, 100), torch.nan))

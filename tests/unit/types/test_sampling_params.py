@@ -5,7 +5,7 @@ import math
 import pytest
 
 from octavo.types.errors import RequestError
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import SamplingParams, StopScope
 
 RANGES = {
     "n": (1, 16384),
@@ -105,3 +105,10 @@ def test_values_that_stand_for_others():
     assert (params.stop, params.seed, params.top_k, params.temperature) == (["x"], None, 0, 0.0)
     assert params.greedy
     assert SamplingParams(temperature=1e-4).temperature == 0.01
+
+
+def test_marks_of_a_stop_scope_are_bounded():
+    for pairs in ([("", "x")], [("x" * 2000, "")], [(str(i), "") for i in range(200)]):
+        with pytest.raises(RequestError, match="stop_scope"):
+            SamplingParams(stop_scope=StopScope(anywhere=pairs))
+    SamplingParams(stop_scope=StopScope(anywhere=[("a", "")]))

@@ -9,7 +9,12 @@ from octavo.platforms.cpu import CpuPlatform
 from octavo.types.kv_spec import FullAttentionSpec, KVCacheConfig, KVCacheGroup
 from octavo.types.platform_info import PlatformInfo
 from octavo.types.sampling_params import SamplingParams
-from octavo.types.scheduler_output import NewBlocks, NewRequestData, SchedulerOutput
+from octavo.types.scheduler_output import (
+    NewBlocks,
+    NewRequestData,
+    SchedulerOutput,
+    SharedPrefix,
+)
 from octavo.worker.block_tables import BlockTables
 from octavo.worker.device_state import DeviceState
 from octavo.worker.input_batch import InputBuffers
@@ -168,3 +173,22 @@ def test_drafts_follow_the_last_sampled_token(rig):
     )
     assert batch.input_ids.tolist() == [55, 41, 42, 66]
     assert batch.positions.tolist() == [20, 21, 22, 3]
+
+
+def test_shared_prefixes_are_told_row_by_row(rig):
+    for slot in range(4):
+        rig.add(slot, list(range(40)), 39, [1, 2, 10 + slot])
+    work = {"slots": [3, 1, 0, 2], "num_scheduled_tokens": [1] * 4, "num_decode_rows": 4}
+
+    def shared(prefixes, pad_to=0):
+        batch = rig.build(
+            pad_to, num_computed_tokens=[39] * 4, shared_prefixes=prefixes, **work
+        ).shared_prefixes
+        return batch.first_rows.tolist(), batch.num_tokens.tolist()
+
+    two = [SharedPrefix(0, 2, 32), SharedPrefix(2, 2, 16)]
+    assert shared(two) == ([0, 0, 2, 2], [32, 32, 16, 16])
+    # The same rows in other groups are another step.
+    assert shared([SharedPrefix(1, 3, 32)]) == ([0, 1, 1, 1], [0, 32, 32, 32])
+    assert shared([], pad_to=6) == ([0] * 6, [0] * 6)
+    assert shared(two, pad_to=6) == ([0, 0, 2, 2, 0, 0], [32, 32, 16, 16, 0, 0])

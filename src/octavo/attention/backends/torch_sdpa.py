@@ -25,6 +25,7 @@ class _DecodeGroup:
     pages: RowGroup
     tokens: slice | torch.Tensor  # of the step, in the order of the rows
     mask: torch.Tensor  # [R, 1, L] additive, 0 or -inf
+    newest: torch.Tensor  # [R, 1] int64: a row's last key among the L
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class _PrefillGroup:
     padded: slice | torch.Tensor  # [R * Q]: the token at each place of the batch
     real: slice | torch.Tensor  # places whose token is no padding, in the order of `tokens`
     mask: torch.Tensor | None  # [R, 1, Q, L] additive; None: query i sees keys 0..i
+    newest: torch.Tensor  # [R, 1] int64: a row's last key among the L
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +88,10 @@ class TorchSDPA:
         reasons = []
         if setup.kv_dtype not in _CACHE_DTYPES:
             reasons.append(f"it reads no cache of {setup.kv_dtype}")
-        if setup.params.soft_cap is not None:
-            reasons.append("it has no soft cap on scores")
         if setup.params.sinks is not None:
             reasons.append("it has no attention sinks")
+        if setup.batch_invariant:
+            reasons.append("its order of sums depends on the rows of a step")
         return reasons
 
     def warm_up(self) -> None:
@@ -143,7 +145,8 @@ class TorchSDPA:
             visible &= key > newest - window
         contiguous = int(starts[-1] - starts[0]) + 1 == len(starts)
         tokens = slice(int(starts[0]), int(starts[-1]) + 1) if contiguous else self._index(starts)
-        return _DecodeGroup(group, tokens, self._additive(visible[:, None]))
+        newest_key = self._index(newest - group.first_key[:, None])
+        return _DecodeGroup(group, tokens, self._additive(visible[:, None]), newest_key)
 
     def _prefill_group(self, step: StepRows, group: RowGroup, window: int | None) -> _PrefillGroup:
         starts, lens = step.starts[group.rows], step.query_lens[group.rows]
@@ -158,9 +161,10 @@ class TorchSDPA:
             if window is not None:
                 visible &= key > query - window
             mask = self._additive(visible[:, None])
+        newest = self._index((step.seq_lens[group.rows] - 1 - group.first_key)[:, None])
         if group.num_rows == 1:
             tokens = slice(int(starts[0]), int(starts[0] + lens[0]))
-            return _PrefillGroup(group, tokens, tokens, slice(None), mask)
+            return _PrefillGroup(group, tokens, tokens, slice(None), mask, newest)
         padded = starts[:, None] + place
         real = np.arange(group.query_len) < lens[:, None]
         return _PrefillGroup(
@@ -169,6 +173,7 @@ class TorchSDPA:
             padded=self._index(padded.reshape(-1)),
             real=self._index(np.flatnonzero(real)),
             mask=mask,
+            newest=newest,
         )
 
     def _attend(
@@ -181,10 +186,11 @@ class TorchSDPA:
         """The group's tokens, [n, Hq * D]."""
         keys, values = self._gather(kv, group.pages)
         if isinstance(group, _DecodeGroup):
-            out = self._decode(q[group.tokens].float(), keys, values, group.mask, params.scale)
+            out = self._decode(q[group.tokens].float(), keys, values, group, params)
         else:
-            out = _prefill(q[group.padded].float(), keys, values, group.mask, params.scale)
-            out = out[group.real]
+            plain = params.soft_cap is None and params.alibi_slopes is None
+            prefill = _prefill if plain else _prefill_by_scores
+            out = prefill(q[group.padded].float(), keys, values, group, params)[group.real]
         return out.to(q.dtype)
 
     def _gather(self, kv: torch.Tensor, group: RowGroup) -> torch.Tensor:
@@ -203,17 +209,19 @@ class TorchSDPA:
         q: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        mask: torch.Tensor,
-        scale: float,
+        group: _DecodeGroup,
+        params: AttentionParams,
     ) -> torch.Tensor:
         """q[R, Hq, D], keys and values [R, Hkv, L, D] -> [R, Hq * D]."""
         num_rows, num_kv_heads, key_len, head_size = keys.shape
         # One matrix of the query heads that share a KV head.
-        queries = (q * scale).reshape(num_rows * num_kv_heads, -1, head_size)
+        queries = (q * params.scale).reshape(num_rows * num_kv_heads, -1, head_size)
         scores = self._scores.take(q.shape[0] * q.shape[1] * key_len)
         scores = scores.view(*queries.shape[:2], key_len)
         torch.bmm(queries, keys.flatten(0, 1).transpose(1, 2), out=scores)
-        scores.view(num_rows, -1, key_len).add_(mask)
+        by_head = scores.view(num_rows, -1, key_len)
+        _adjust(by_head[:, :, None], group.newest, params)
+        by_head.add_(group.mask)
         return torch.bmm(torch.softmax(scores, dim=-1), values.flatten(0, 1)).view(num_rows, -1)
 
     def _index(self, values: np.ndarray) -> torch.Tensor:
@@ -228,12 +236,53 @@ def _prefill(
     q: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
+    group: _PrefillGroup,
+    params: AttentionParams,
 ) -> torch.Tensor:
     """q[R * Q, Hq, D], keys and values [R, Hkv, L, D] -> [R * Q, Hq * D]."""
     queries = q.view(keys.shape[0], -1, *q.shape[1:]).transpose(1, 2)
+    mask = group.mask
     out = F.scaled_dot_product_attention(
-        queries, keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=True
+        queries, keys, values, mask, is_causal=mask is None, scale=params.scale, enable_gqa=True
     )
     return out.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _prefill_by_scores(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    group: _PrefillGroup,
+    params: AttentionParams,
+) -> torch.Tensor:
+    """The same where scores change before the softmax: some queries at a time."""
+    num_rows, num_kv_heads, key_len, head_size = keys.shape
+    queries = q.view(num_rows, -1, num_kv_heads, q.shape[1] // num_kv_heads, head_size)
+    queries = queries.permute(0, 2, 3, 1, 4) * params.scale  # [R, Hkv, G, Q, D]
+    query_len = queries.shape[3]
+    at_once = max(_MAX_SCORES // (num_rows * q.shape[1] * key_len), 1)
+    outs = []
+    for start in range(0, query_len, at_once):
+        part = queries[:, :, :, start : start + at_once]
+        scores = part @ keys[:, :, None].transpose(-1, -2)
+        _adjust(scores.flatten(1, 2), group.newest, params)
+        if group.mask is None:
+            seen = torch.ones(part.shape[3], key_len, dtype=torch.bool, device=q.device)
+            scores.masked_fill_(~seen.tril_(start), -torch.inf)
+        else:
+            scores += group.mask[:, :, None, start : start + at_once]
+        outs.append(torch.softmax(scores, dim=-1) @ values[:, :, None])
+    return torch.cat(outs, dim=3).permute(0, 3, 1, 2, 4).flatten(2).flatten(0, 1)
+
+
+def _adjust(scores: torch.Tensor, newest: torch.Tensor, params: AttentionParams) -> None:
+    """Cap scores[R, Hq, Q, L] and add biases by distance, in place.
+
+    A softmax is the same when all of a query's scores are shifted, so distances are counted from
+    the row's last key, newest[R, 1].
+    """
+    if params.soft_cap is not None:
+        scores.div_(params.soft_cap).tanh_().mul_(params.soft_cap)
+    if params.alibi_slopes is not None:
+        distance = torch.arange(scores.shape[-1], device=scores.device) - newest
+        scores.add_(params.alibi_slopes[:, None, None] * distance[:, None, None])

@@ -22,6 +22,7 @@ from octavo.kernels.decode_map import (
     DecodeMap,
     build_decode_map,
     decode_config,
+    decode_memory,
     free_query_len,
     max_query_len,
 )
@@ -36,6 +37,7 @@ from octavo.utils.misc import next_power_of_2
 
 IntArray = NDArray[np.int32]
 _ANY_LENGTH = 1 << 30
+_MEMORY = 227 << 10  # bytes: the shared memory of a program on Hopper
 
 
 @dataclass(slots=True, eq=False)
@@ -117,8 +119,19 @@ class TritonAttention:
             reasons.append(f"head size {setup.params.head_size} is above 256")
         if setup.block_size > 128 or setup.block_size & (setup.block_size - 1):
             reasons.append(f"block size {setup.block_size} isn't a power of two up to 128")
+        elif (
+            decode_memory(setup.params.head_size, setup.dtype.itemsize, setup.block_size) > _MEMORY
+        ):
+            reasons.append(
+                f"blocks of {setup.block_size} tokens with heads of {setup.params.head_size} "
+                f"{setup.dtype} are more than a multiprocessor's memory holds"
+            )
+        if setup.params.alibi_slopes is not None:
+            reasons.append("it has no biases by distance (ALiBi)")
         if setup.kv_dtype != setup.dtype:
             reasons.append(f"a cache of {setup.kv_dtype} with queries of {setup.dtype}")
+        if setup.batch_invariant:
+            reasons.append("its order of sums depends on the rows of a step")
         return reasons
 
     def build_metadata(self, batch: CommonAttentionMetadata) -> TritonMetadata:
@@ -202,6 +215,7 @@ class TritonAttention:
         if found is None:
             batch, limit = metadata.batch, metadata.decode_query_len
             group = self._num_heads // self._num_kv_heads
+            shared = batch.shared_prefixes
             found = metadata.decode_maps[window] = build_decode_map(
                 batch.query_start_loc[: batch.seq_lens.shape[0] + 1],
                 batch.seq_lens,
@@ -213,7 +227,16 @@ class TritonAttention:
                 head_size=self._head_size,
                 max_query_len=limit,
                 window=window,
-                config=decode_config(self._head_size, self._itemsize, limit * group),
+                config=decode_config(
+                    self._head_size,
+                    self._itemsize,
+                    limit * group,
+                    num_rows=batch.seq_lens.shape[0],
+                    group=group,
+                ),
+                shared_rows=(
+                    None if shared is None or window else (shared.first_rows, shared.num_tokens)
+                ),
             )
         return found
 

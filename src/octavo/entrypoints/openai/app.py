@@ -1,4 +1,4 @@
-"""Build the ASGI application: every endpoint of the registry, the chat page, middleware."""
+"""Build the ASGI application: every endpoint of the registry, the pages, middleware."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from octavo.config.octavo_config import OctavoConfig, default_sampling_params
 from octavo.config.server import ServerArgs
+from octavo.entrypoints.apidocs.pages import docs_routes
 from octavo.entrypoints.chat_template import load_chat_template
 from octavo.entrypoints.console.pages import console_routes
 from octavo.entrypoints.openai.context import EngineClient, ServerContext
@@ -22,21 +23,32 @@ from octavo.entrypoints.openai.conversation import ConversationRenderer
 from octavo.entrypoints.openai.endpoint import ENDPOINTS
 from octavo.entrypoints.openai.errors import describe
 from octavo.entrypoints.openai.exchange import EndpointApp, Exchanges, request_id
+from octavo.entrypoints.openai.keys import ApiKeys
 from octavo.entrypoints.openai.middleware import APIKeyMiddleware, RequestIdMiddleware
 from octavo.entrypoints.openai.parsing import RequestParser
 from octavo.entrypoints.openai.prompts import PromptBuilder
+from octavo.entrypoints.openai.response_store import open_store
 from octavo.entrypoints.openai.sampling import SamplingDefaults
 from octavo.entrypoints.openai.workers import Workers
-from octavo.utils import envs
+from octavo.entrypoints.tool_parsers.answer_parsers import choose_parsers
 
 # Probes know no keys, and these answers say nothing about models or users.
-_OPEN_PATHS = ("/health", "/ping", "/version")
+_OPEN_PATHS = ("/health", "/ping")
 
 
 def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
     """What the endpoints work with. Raises ConfigError for a chat template that can't be read."""
     model = engine.config.model
     workers = Workers()
+    template = load_chat_template(model.chat_template, engine.tokenizer)
+    parsers = choose_parsers(
+        engine.tokenizer,
+        "" if template is None else template.text,
+        model.arch.architecture,
+        tool_parser=args.tool_call_parser,
+        reasoning_parser=args.reasoning_parser,
+        plugins=(args.tool_parser_plugin, args.reasoning_parser_plugin),
+    )
     return ServerContext(
         engine=engine,
         args=args,
@@ -44,14 +56,18 @@ def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
         parser=RequestParser(args.strict_fields),
         prompts=PromptBuilder(engine.tokenizer, model.max_model_len, workers),
         conversations=ConversationRenderer(
-            load_chat_template(model.chat_template, engine.tokenizer),
+            template,
             engine.tokenizer,
             args.default_chat_template_kwargs,
             args.trust_request_chat_template,
+            history_id=None if parsers.tools is None else parsers.tools.history_id,
+            hide_unused_tools=args.exclude_tools_when_tool_choice_none,
         ),
+        parsers=parsers,
         sampling=SamplingDefaults(
             default_sampling_params(engine.config), model.max_model_len, model.max_logprobs
         ),
+        responses=open_store(args.responses_store, args.responses_store_size),
         max_model_len=model.max_model_len,
         model_names=model.served_model_name,
         model_root=_public_root(engine.config),
@@ -61,8 +77,14 @@ def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
 
 def build_app(context: ServerContext, exchanges: Exchanges) -> Starlette:
     """The application; `exchanges` will hold the requests being answered."""
-    endpoints = [endpoint for name in ENDPOINTS for endpoint in ENDPOINTS.get(name)]
-    pages = console_routes()
+    keys = ApiKeys.of(context.args)
+    endpoints = [
+        endpoint
+        for name in ENDPOINTS
+        for endpoint in ENDPOINTS.get(name)
+        if keys.has_admins or not endpoint.is_admin
+    ]
+    pages = [*console_routes(), *docs_routes()]
     routes = [
         Route(
             endpoint.path,
@@ -73,14 +95,21 @@ def build_app(context: ServerContext, exchanges: Exchanges) -> Starlette:
     ]
     app = Starlette(
         routes=[*routes, *pages],
-        middleware=_middleware(context.args, [page.path for page in pages]),
+        middleware=_middleware(
+            context.args,
+            keys,
+            open_paths=[*_OPEN_PATHS, *(page.path for page in pages)],
+            admin_paths=[endpoint.path for endpoint in endpoints if endpoint.is_admin],
+        ),
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _middleware(args: ServerArgs, pages: list[str]) -> list[Middleware]:
+def _middleware(
+    args: ServerArgs, keys: ApiKeys, *, open_paths: list[str], admin_paths: list[str]
+) -> list[Middleware]:
     """From the outside in. CORS comes before the keys: browsers ask without one first."""
     layers = [
         Middleware(
@@ -93,10 +122,10 @@ def _middleware(args: ServerArgs, pages: list[str]) -> list[Middleware]:
     ]
     if args.enable_request_id_headers:
         layers.insert(0, Middleware(RequestIdMiddleware))
-    keys = (*(args.api_key or ()), *envs.api_keys())
-    if keys:
-        open_paths = (*_OPEN_PATHS, *pages)
-        layers.append(Middleware(APIKeyMiddleware, keys=keys, open_paths=open_paths))
+    if keys.has_clients or keys.has_admins:
+        layers.append(
+            Middleware(APIKeyMiddleware, keys=keys, open_paths=open_paths, admin_paths=admin_paths)
+        )
     return layers
 
 

@@ -12,12 +12,14 @@ from octavo.engine.metrics import EngineMetrics
 from octavo.entrypoints.openai.conversation import ConversationRenderer
 from octavo.entrypoints.openai.parsing import RequestParser
 from octavo.entrypoints.openai.prompts import PromptBuilder
+from octavo.entrypoints.openai.response_store import ResponseStore
 from octavo.entrypoints.openai.sampling import SamplingDefaults
 from octavo.entrypoints.openai.workers import Workers
+from octavo.entrypoints.tool_parsers.answer_parsers import AnswerParsers
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import NotFoundError
 from octavo.types.outputs import RequestOutput
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 
 
 class EngineClient(Protocol):
@@ -47,11 +49,27 @@ class EngineClient(Protocol):
         *,
         priority: int = 0,
         cache_salt: str | None = None,
+        trace_headers: dict[str, str] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one request; closing the generator aborts it.
 
         The last output of a request that failed says why, then GenerationError is raised.
         """
+
+    async def abort(self, request_ids: str | list[str]) -> None:
+        """End every request that goes by these ids, whichever process answers it."""
+
+    async def check_grammar(self, spec: StructuredOutputsParams) -> None:
+        """Raises RequestError if requests with this constraint are not served."""
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix; False while requests hold blocks."""
+
+    async def start_profile(self) -> None:
+        """Record the engine's steps from now on. Raises OctavoError if that is done already."""
+
+    async def stop_profile(self, folder: str) -> str:
+        """End the recording; returns the path of the trace. Raises OctavoError if there is none."""
 
     async def check_health(self) -> None:
         """Raises EngineDeadError when the engine core has died or makes no progress."""
@@ -67,7 +85,9 @@ class ServerContext:
     parser: RequestParser
     prompts: PromptBuilder
     conversations: ConversationRenderer
+    parsers: AnswerParsers
     sampling: SamplingDefaults
+    responses: ResponseStore
     max_model_len: int  # tokens
     model_names: tuple[str, ...]  # the first one is the one answers carry
     model_root: str

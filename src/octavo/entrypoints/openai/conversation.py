@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-
-import msgspec
 
 from octavo.entrypoints.chat_template import RESERVED_NAMES, ChatTemplate
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import RequestError
 
 MAX_MESSAGES = 16384
+
+HistoryId = Callable[[str, str, int], str]
+"""(id of a call in the conversation, its tool's name, its number) -> its id in the prompt."""
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
@@ -37,16 +38,23 @@ class ConversationRenderer:
         tokenizer: Tokenizer | None,
         default_kwargs: Mapping[str, Any],
         trust_request_template: bool,
+        *,
+        history_id: HistoryId | None = None,
+        hide_unused_tools: bool = False,
     ) -> None:
         self._template = template
         self._tokenizer = tokenizer
         self._default_kwargs = default_kwargs
         self._trust_request_template = trust_request_template
+        self._history_id = history_id
+        self._hide_unused_tools = hide_unused_tools
 
     def render(self, conversation: Conversation) -> str:
         """The prompt's text. Raises RequestError, with the template's own words if it refuses."""
         template = self._choose_template(conversation)
         messages = checked_messages(conversation.messages)
+        if self._history_id is not None:
+            rename_calls(messages, self._history_id)
         go_on = bool(conversation.continue_final_message)
         if go_on and conversation.add_generation_prompt:
             raise RequestError(
@@ -59,10 +67,16 @@ class ConversationRenderer:
             raise RequestError(
                 f"chat_template_kwargs can't set {reserved[0]!r}", "chat_template_kwargs"
             )
+        effort = getattr(conversation, "reasoning_effort", None)
+        if effort is not None:
+            kwargs = _effort_variables(effort, template) | kwargs
+        tools = conversation.tools or None
+        if self._hide_unused_tools and getattr(conversation, "tool_choice", None) == "none":
+            tools = None
         begin_answer = conversation.add_generation_prompt
         return template.render(
             messages,
-            tools=conversation.tools or None,
+            tools=tools,
             documents=conversation.documents,
             add_generation_prompt=not go_on if begin_answer is None else begin_answer,
             continue_final_message=go_on,
@@ -92,10 +106,8 @@ class ConversationRenderer:
 
 
 def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates expect them: text parts only, arguments of tool calls as objects.
+    """Messages as templates expect them: text parts only, an assistant's thoughts as reasoning.
 
-    The API writes those arguments as JSON text. A text that holds no object (a model's answer that
-    was cut off) stays the text it is: a conversation must not end over what the model once said.
     Raises RequestError with the path at fault.
     """
     if not messages:
@@ -112,20 +124,43 @@ def _checked(message: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(role, str) or not role:
         raise RequestError(f"{where}.role must be a string", f"{where}.role")
     checked = dict(message)
+    if role == "assistant" and isinstance(content, list):
+        checked["content"] = content = _take_thoughts(content, checked) or None
     if isinstance(content, list):
         checked["content"] = [
             _text_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)
         ]
     elif content is None:
-        if role != "assistant":
+        if role == "tool":
+            checked["content"] = ""
+        elif role != "assistant":
             raise RequestError(f"{where}.content is missing", f"{where}.content")
     elif not isinstance(content, str):
         raise RequestError(
             f"{where}.content must be a string or a list of parts", f"{where}.content"
         )
-    if message.get("tool_calls"):
-        checked["tool_calls"] = _tool_calls(message["tool_calls"], f"{where}.tool_calls")
+    calls = message.get("tool_calls")
+    if calls:
+        where = f"{where}.tool_calls"
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise RequestError(f"{where} must be a list of objects", where)
     return checked
+
+
+def _take_thoughts(parts: list[Any], message: dict[str, Any]) -> list[Any]:
+    """The parts without those that hold thoughts, which become the message's reasoning."""
+    thoughts = []
+    rest = []
+    for part in parts:
+        is_thought = isinstance(part, dict) and part.get("type") == "thinking"
+        text = part.get("thinking") if is_thought else None
+        if isinstance(text, str):
+            thoughts.append(text)
+        else:
+            rest.append(part)
+    if thoughts:
+        message.setdefault("reasoning_content", "\n".join(thoughts))
+    return rest
 
 
 def _text_part(part: Any, where: str) -> dict[str, Any]:
@@ -144,21 +179,38 @@ def _text_part(part: Any, where: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise RequestError(f"{where} must be a list of objects", where)
-    plain = []
-    for call in calls:
-        function = call.get("function")
-        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-            arguments = _arguments(function["arguments"])
-            call = {**call, "function": {**function, "arguments": arguments}}
-        plain.append(call)
-    return plain
+def rename_calls(messages: list[dict[str, Any]], history_id: HistoryId) -> None:
+    """Give calls, and the results that belong to them, the ids that the model knows."""
+    number = 0
+    names: dict[str, str] = {}
+    for message in messages:
+        calls = message.get("tool_calls") or []
+        renamed = []
+        for call in calls:
+            known = call.get("id")
+            function = call.get("function")
+            if isinstance(known, str):
+                name = function.get("name") if isinstance(function, dict) else None
+                names[known] = history_id(known, name if isinstance(name, str) else "", number)
+                call = {**call, "id": names[known]}
+            renamed.append(call)
+            number += 1
+        if renamed:
+            message["tool_calls"] = renamed
+        answered = message.get("tool_call_id")
+        if isinstance(answered, str):
+            message["tool_call_id"] = names.get(answered) or history_id(answered, "", number)
 
 
-def _arguments(text: str) -> dict[str, Any] | str:
-    try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return text
+def _effort_variables(effort: str, template: ChatTemplate) -> dict[str, Any]:
+    """`reasoning_effort` in the words of the template. Raises RequestError if it has none."""
+    if "reasoning_effort" in template.variables:
+        return {"reasoning_effort": effort}
+    switches = [name for name in ("enable_thinking", "thinking") if name in template.variables]
+    if not switches and effort != "none":
+        raise RequestError(
+            f"reasoning_effort={effort!r:.32}: this model's chat template knows no such thing; "
+            "leave it out",
+            "reasoning_effort",
+        )
+    return dict.fromkeys(switches, effort != "none")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from octavo.entrypoints.openai.context import ServerContext
+from octavo.entrypoints.openai.errors import Failure
 from octavo.entrypoints.openai.schema.common import RequestBody
-from octavo.entrypoints.openai.streaming import EventWriter
+from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventWriter, StreamForm
 from octavo.utils.registry import Registry
 
 
@@ -20,6 +21,8 @@ class RequestInfo:
 
     id: str  # unique; the client's X-Request-Id is its beginning
     path_params: Mapping[str, str]
+    query: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = ""  # tells clients with different keys apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,30 @@ Handler = Callable[[ServerContext, RequestInfo, Any], Awaitable[Reply | EventRep
 Schema = type[RequestBody] | Callable[[Mapping[str, msgspec.Raw]], type[RequestBody]]
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How an API writes its errors."""
+
+    body: Callable[[Failure], bytes]  # of a whole answer
+    stream: StreamForm
+
+
+OPENAI_ERRORS = ErrorForm(lambda failure: failure.body, OPENAI_STREAM)
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """One path. `schema` may be chosen by the body's fields."""
+    """One path. `schema` may be chosen by the body's fields, among `bodies`."""
 
     path: str
     methods: tuple[str, ...]
     handler: Handler
     schema: Schema | None = None
+    bodies: tuple[type[RequestBody], ...] = ()
+    reply: type[msgspec.Struct] | None = None  # of an answer that is not streamed
+    errors: ErrorForm = OPENAI_ERRORS
+    is_admin: bool = False  # served to admin keys only
+    while_stopping: bool = False  # served also when the server takes no new work
 
 
 def json_reply(body: msgspec.Struct) -> Reply:
@@ -60,10 +79,34 @@ def json_reply(body: msgspec.Struct) -> Reply:
     return Reply(msgspec.json.encode(body))
 
 
+def find_endpoint(path: str) -> Endpoint:
+    """The endpoint of a path. Raises LookupError."""
+    for name in ENDPOINTS:
+        for endpoint in ENDPOINTS.get(name):
+            if endpoint.path == path:
+                return endpoint
+    raise LookupError(f"no endpoint {path!r}")
+
+
 ENDPOINTS: Registry[tuple[Endpoint, ...]] = Registry(
     "endpoint",
     {
         name: f"octavo.entrypoints.openai.endpoints.{name}:ENDPOINTS"
-        for name in ("admin", "chat", "completion", "models", "tokenize")
+        for name in (
+            "admin",
+            "chat",
+            "completion",
+            "generate",
+            "grammar",
+            "health",
+            "invocations",
+            "messages",
+            "models",
+            "openapi",
+            "profile",
+            "render",
+            "responses",
+            "tokenize",
+        )
     },
 )

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from octavo.types.errors import (
     EngineDeadError,
     GenerationError,
+    MissingError,
     NotFoundError,
     OctavoError,
     QueueFullError,
@@ -81,31 +82,73 @@ def failure(
 
 
 def describe(error: Exception, request_id: str) -> Failure:
-    """What the client gets to know of an error; what it does not is logged once, with the id."""
+    """What the client gets to know of an error; the log gets one line about it, with the id.
+
+    The line tells what went wrong and what helps. What clients did wrong may quote them, so of
+    that only the field is logged.
+    """
+    found, remedy = _describe(error, request_id)
+    _log(found, request_id, error, remedy)
+    return found
+
+
+def _describe(error: Exception, request_id: str) -> tuple[Failure, str]:
+    """(what the client gets, what helps)."""
+    headers: tuple[tuple[bytes, bytes], ...]
     match error:
         case RequestError():
-            return failure(400, str(error), error.param)
+            return failure(400, str(error), error.param), ""
         case NotFoundError():
-            return failure(404, str(error), "model")
+            return failure(404, str(error), "model"), ""
+        case MissingError():
+            return failure(404, str(error), error.param), ""
         case BodyTooLargeError():
-            return failure(413, str(error), headers=((b"connection", b"close"),))
+            return failure(413, str(error), headers=((b"connection", b"close"),)), ""
         case QueueFullError():
-            return failure(503, str(error), headers=((b"retry-after", _RETRY_AFTER.encode()),))
+            headers = ((b"retry-after", _RETRY_AFTER.encode()),)
+            remedy = "raise --max-waiting-requests or send less"
+            return failure(503, str(error), headers=headers), remedy
         case ServerStoppingError():
-            return failure(503, str(error))
+            headers = ((b"retry-after", _RETRY_AFTER.encode()), (b"connection", b"close"))
+            return failure(503, str(error), headers=headers), "send it to another server"
         case EngineDeadError():
-            logger.error("request %s failed: the engine is dead: %s", request_id, error)
-            return failure(503, "The engine has stopped; the server's log has the cause.")
+            told = "The engine has stopped; the server's log has the cause."
+            return failure(503, told), "the cause is above; start the server again"
         case GenerationError():
-            logger.error("request %s failed: %s", request_id, error)
-            return failure(500, without_paths(str(error)))
+            told = without_paths(str(error))
+            return failure(500, told), "other requests are not affected; send this one again"
         case HTTPException():
             phrase = error.detail or HTTPStatus(error.status_code).phrase
             pairs = (error.headers or {}).items()
             headers = tuple((k.lower().encode(), v.encode()) for k, v in pairs)
-            return failure(error.status_code, phrase, headers=headers)
-    logger.error("request %s failed unexpectedly", request_id, exc_info=error)
-    return failure(500, f"Internal error; look for {request_id} in the server's log.")
+            return failure(error.status_code, phrase, headers=headers), ""
+    told = f"Internal error; look for {request_id} in the server's log."
+    return failure(500, told), "please report it with these lines"
+
+
+def _log(found: Failure, request_id: str, error: Exception, remedy: str) -> None:
+    fields = {
+        "request_id": request_id,
+        "status": found.status,
+        "type": found.detail.type,
+        "param": found.detail.param,
+    }
+    words = f"request {request_id}: {found.status} {found.detail.type}"
+    if found.detail.param:
+        words += f", field {found.detail.param}"
+    if found.status < 500:
+        logger.info("%s", words, extra={"fields": fields})
+        return
+    fields |= {"cause": f"{type(error).__name__}: {error}", "remedy": remedy}
+    unexpected = not isinstance(error, OctavoError | HTTPException)
+    logger.error(
+        "%s: %s (%s)",
+        words,
+        error,
+        remedy,
+        extra={"fields": fields},
+        exc_info=error if unexpected else None,
+    )
 
 
 def in_client_words(error: RequestError, names: Mapping[str, str]) -> RequestError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 import uuid
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
@@ -15,13 +17,17 @@ from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, Requ
 from octavo.entrypoints.openai.errors import Failure, describe, in_client_words
 from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError, read_body
 from octavo.entrypoints.openai.schema.common import RequestBody
-from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event
+from octavo.entrypoints.openai.scoped_engine import ScopedEngine
+from octavo.entrypoints.openai.streaming import EventWriter
 from octavo.types.errors import RequestError
 from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
+TENANT_KEY = "octavo.tenant"  # of an ASGI scope: whose API key it was
 _SCOPE_KEY = "octavo.request_id"
+_TRACE_HEADERS = (b"traceparent", b"tracestate")  # https://www.w3.org/TR/trace-context/
+_MAX_TRACE_HEADER = 1024
 _PLAIN_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -37,17 +43,48 @@ def request_id(scope: Scope) -> str:
 
 
 class Exchanges:
-    """The requests being answered."""
+    """The requests being answered; `note_load` hears how many of them ask for model output."""
 
-    def __init__(self) -> None:
+    def __init__(self, note_load: Callable[[int], None] | None = None) -> None:
+        self._note_load = note_load
+        self._load = 0
         self.running: set[Exchange] = set()
-        self.stop_reason: Exception | None = None
+        self.refusal: Exception | None = None  # of new work
+        self._idle = asyncio.Event()
+
+    def refuse(self, reason: Exception) -> None:
+        """Take no new work: clients are told the reason. What runs goes on."""
+        self.refusal = reason
 
     def stop(self, reason: Exception) -> None:
         """End them all, and refuse what still comes: clients are told the reason."""
-        self.stop_reason = reason
+        self.refuse(reason)
         for exchange in list(self.running):
             exchange.stop(reason)
+
+    def add(self, exchange: Exchange) -> None:
+        """A request begins."""
+        self.running.add(exchange)
+        self._load += exchange.is_work
+        self._idle.clear()
+        self._tell_load()
+
+    def remove(self, exchange: Exchange) -> None:
+        """A request has been answered."""
+        self.running.remove(exchange)
+        self._load -= exchange.is_work
+        if not self.running:
+            self._idle.set()
+        self._tell_load()
+
+    def _tell_load(self) -> None:
+        if self._note_load is not None:
+            self._note_load(self._load)
+
+    async def wait_until_idle(self) -> None:
+        """Until no request is being answered."""
+        if self.running:
+            await self._idle.wait()
 
 
 class EndpointApp:
@@ -60,11 +97,12 @@ class EndpointApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(self._endpoint, self._context, scope, receive, send)
-        self._exchanges.running.add(exchange)
+        exchanges = self._exchanges
+        exchanges.add(exchange)
         try:
-            await exchange.run(self._exchanges.stop_reason)
+            await exchange.run(None if self._endpoint.while_stopping else exchanges.refusal)
         finally:
-            self._exchanges.running.discard(exchange)
+            exchanges.remove(exchange)
 
 
 class Exchange:
@@ -89,6 +127,7 @@ class Exchange:
         self._started = False
         self._finished = False
         self._id = request_id(scope)
+        self.is_work = endpoint.schema is not None
 
     def stop(self, reason: Exception) -> None:
         """End the work on it, unless its answer is complete."""
@@ -112,10 +151,11 @@ class Exchange:
             await self._fail(error)
 
     async def _answer(self) -> None:
-        info = RequestInfo(self._id, self._scope.get("path_params", {}))
+        info = self._info()
+        context = self._scoped_context()
         schema = self._endpoint.schema
         if schema is None:
-            await self._reply(await self._endpoint.handler(self._context, info, None))
+            await self._reply(await self._endpoint.handler(context, info, None))
             return
         body = await read_body(self._scope, self._receive)
         watcher = asyncio.create_task(self._watch())
@@ -123,11 +163,29 @@ class Exchange:
             request = await self._parse(body, schema)
             self._context.check_model(request.model)
             try:
-                await self._reply(await self._endpoint.handler(self._context, info, request))
+                await self._reply(await self._endpoint.handler(context, info, request))
             except RequestError as error:
                 raise in_client_words(error, request.field_names()) from None
         finally:
             watcher.cancel()
+
+    def _info(self) -> RequestInfo:
+        scope = self._scope
+        query = dict(Request(scope).query_params) if scope.get("query_string") else {}
+        return RequestInfo(self._id, scope.get("path_params", {}), query, scope.get(TENANT_KEY, ""))
+
+    def _scoped_context(self) -> ServerContext:
+        """What the handler works with: the engine knows whose request it is."""
+        tenant = self._scope.get(TENANT_KEY)
+        trace = {
+            name.decode(): value.decode("latin-1")
+            for name, value in self._scope["headers"]
+            if name in _TRACE_HEADERS and len(value) <= _MAX_TRACE_HEADER
+        }
+        if tenant is None and not trace:
+            return self._context
+        engine = ScopedEngine(self._context.engine, tenant, trace)
+        return dataclasses.replace(self._context, engine=engine)
 
     async def _parse(self, body: bytes, schema: Schema) -> RequestBody:
         if len(body) <= INLINE_BODY_BYTES:
@@ -156,10 +214,12 @@ class Exchange:
     async def _send_failure(self, failure: Failure) -> None:
         if self._writer.started:
             if not self._writer.ended:
-                await self._writer.end(error_event(failure) + DONE)
+                form = self._endpoint.errors.stream
+                await self._writer.end(form.error(failure) + form.done)
         elif not self._started:
             headers = failure.headers
-            await self._send_whole(failure.status, b"application/json", failure.body, headers)
+            body = self._endpoint.errors.body(failure)
+            await self._send_whole(failure.status, b"application/json", body, headers)
 
     async def _send_whole(
         self,

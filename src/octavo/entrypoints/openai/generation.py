@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +11,7 @@ from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.errors import describe
 from octavo.entrypoints.openai.prompts import Prompt
 from octavo.entrypoints.openai.schema.common import GenerationBody, PromptTokensDetails, Usage
-from octavo.entrypoints.openai.streaming import DONE, EventWriter, error_event, merge
+from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventWriter, StreamForm, merge
 from octavo.types.errors import GenerationError, RequestError
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import SamplingParams
@@ -73,9 +73,17 @@ class UsageCounter:
         )
 
 
+class RequestOptions(Protocol):
+    """The fields of a request that concern its running and not its text."""
+
+    request_id: str | None
+    priority: int | None
+    cache_salt: str | None
+
+
 def start(
     context: ServerContext,
-    body: GenerationBody,
+    body: RequestOptions,
     prompts: list[Prompt],
     params: SamplingParams,
     *,
@@ -93,7 +101,7 @@ def start(
     if context.engine.config.observability.enable_log_requests:
         _log(context, response_id, prompts)
     streams = []
-    for number, prompt in enumerate(prompts):
+    for prompt in prompts:
         source: dict[str, str | list[int]] = {"prompt_token_ids": prompt.token_ids}
         if prompt.text is not None:
             source["prompt"] = prompt.text
@@ -101,7 +109,7 @@ def start(
             context.engine.generate(
                 source,
                 params if limited else context.sampling.with_room(params, len(prompt.token_ids)),
-                response_id if len(prompts) == 1 else f"{response_id}-{number}",
+                response_id,
                 priority=body.priority or 0,
                 cache_salt=body.cache_salt,
             )
@@ -123,9 +131,15 @@ class ChoiceWriter(Protocol):
 
 
 async def follow(
-    writer: EventWriter, outputs: Outputs, choices: ChoiceWriter, response_id: str
+    writer: EventWriter,
+    outputs: Outputs,
+    choices: ChoiceWriter,
+    response_id: str,
+    *,
+    form: StreamForm = OPENAI_STREAM,
+    before_end: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Stream outputs as events: one write per output.
+    """Stream outputs as events: one write per output. `before_end` is awaited before the last.
 
     An error before the first event is raised, to be answered with its own status. A later one is
     told within the stream, and the other prompts go on.
@@ -143,10 +157,13 @@ async def follow(
             )
             if error is not None and not (number in failed and isinstance(error, GenerationError)):
                 failed.add(number)
-                events = error_event(describe(error, response_id)) + events
+                events = form.error(describe(error, response_id)) + events
             if events:
                 await writer.write(events)
-    await writer.end(choices.last() + DONE)
+    last = choices.last()
+    if before_end is not None:
+        await before_end()
+    await writer.end(last + form.done)
 
 
 async def collect(outputs: Outputs, num_prompts: int) -> list[RequestOutput]:
@@ -175,6 +192,6 @@ def _first_error(output: RequestOutput) -> GenerationError | None:
 
 def _log(context: ServerContext, response_id: str, prompts: list[Prompt]) -> None:
     longest = context.args.max_log_len
-    for prompt in prompts:
+    for prompt in prompts if longest else ():
         shown = prompt.token_ids if prompt.text is None else prompt.text
         logger.info("request %s: prompt %r", response_id, shown[:longest])

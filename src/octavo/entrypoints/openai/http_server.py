@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,11 +19,12 @@ from octavo.entrypoints.openai.errors import ServerStoppingError
 from octavo.entrypoints.openai.exchange import Exchanges
 from octavo.entrypoints.openai.http_protocol import HTTPProtocol
 from octavo.entrypoints.openai.sockets import base_url
+from octavo.types.errors import EngineDeadError
 from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
-_CLOSE_TIMEOUT = 5  # seconds that the last answers may take once the server stops
+CLOSE_TIMEOUT = 5  # seconds that the last answers may take once the server stops
 _HEALTH_INTERVAL = 0.5  # seconds between two looks at the engine
 _CIPHERS = "TLSv1"  # the HTTP library's default; newer protocols ignore it
 
@@ -30,22 +32,59 @@ _CIPHERS = "TLSv1"  # the HTTP library's default; newer protocols ignore it
 class HTTPServer(uvicorn.Server):
     """Serves until `stop` is called or the engine dies."""
 
-    def __init__(self, context: ServerContext, bound: socket.socket) -> None:
+    def __init__(
+        self,
+        context: ServerContext,
+        bound: socket.socket,
+        when_ready: Callable[[], None] | None = None,
+    ) -> None:
+        """`when_ready` is called once it listens; without it, the log says so."""
         self._context = context
         self._bound = bound
-        self._exchanges = Exchanges()
+        self._when_ready = when_ready or self._announce
+        metrics = context.engine.metrics
+        self._exchanges = Exchanges(lambda load: metrics.set_gauge("server_load", load))
+        self._drain: asyncio.Task[None] | None = None
         super().__init__(_uvicorn_config(build_app(context, self._exchanges), context.args))
 
     async def run_until_stopped(self) -> None:
         """Serve. Raises EngineDeadError if that is what ended it."""
+        # The first call attaches the engine to this loop: a death is noticed from now on.
+        with contextlib.suppress(EngineDeadError):
+            await self._context.engine.check_health()
+        # What lives now lives as long as the server: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
         watcher = asyncio.create_task(self._watch_engine())
         try:
             await self.serve(sockets=[self._bound])
         finally:
             watcher.cancel()
             self._context.workers.shutdown()
+            self._context.responses.close()
         if self._context.engine.errored:
             await self._context.engine.check_health()
+
+    def drain(self) -> None:
+        """Finish what runs, within the shutdown timeout, take nothing new, then stop.
+
+        A second call stops at once.
+        """
+        timeout = self._context.args.shutdown_timeout
+        if self._drain is not None or timeout == 0:
+            self.stop()
+            return
+        self._exchanges.refuse(ServerStoppingError("The server is shutting down; try another one"))
+        logger.info(
+            "stopping: %d requests have %g s to finish", len(self._exchanges.running), timeout
+        )
+        self._drain = asyncio.create_task(self._finish_running(timeout))
+
+    async def _finish_running(self, timeout: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._exchanges.wait_until_idle()
+        self.stop()
 
     def stop(self) -> None:
         """Stop serving; what is running ends with an error. A second call waits for nothing."""
@@ -55,10 +94,12 @@ class HTTPServer(uvicorn.Server):
         self._exchanges.stop(ServerStoppingError("The server is shutting down"))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say where."""
+        """Begin to listen, and say so."""
         await super().startup(sockets)
-        url = base_url(self._bound, self._context.args)
-        logger.info("octavo is ready: chat at %s/ and the API at %s/v1", url, url)
+        self._when_ready()
+
+    def _announce(self) -> None:
+        announce(self._bound, self._context.args)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -71,6 +112,12 @@ class HTTPServer(uvicorn.Server):
             await asyncio.sleep(_HEALTH_INTERVAL)
         logger.critical("the engine has died; the server stops")
         self.should_exit = True
+
+
+def announce(bound: socket.socket, args: ServerArgs) -> None:
+    """Say in the log where the server is."""
+    url = base_url(bound, args)
+    logger.info("octavo is ready: chat at %s/ and the API at %s/v1", url, url)
 
 
 def _uvicorn_config(app: ASGIApp, args: ServerArgs) -> uvicorn.Config:
@@ -91,5 +138,5 @@ def _uvicorn_config(app: ASGIApp, args: ServerArgs) -> uvicorn.Config:
         ssl_ca_certs=args.ssl_ca_certs,
         ssl_cert_reqs=args.ssl_cert_reqs,
         ssl_ciphers=args.ssl_ciphers or _CIPHERS,
-        timeout_graceful_shutdown=_CLOSE_TIMEOUT,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT,
     )

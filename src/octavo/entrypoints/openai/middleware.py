@@ -2,54 +2,73 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.entrypoints.openai.errors import failure
-from octavo.entrypoints.openai.exchange import request_id
+from octavo.entrypoints.openai.exchange import TENANT_KEY, request_id
+from octavo.entrypoints.openai.keys import ApiKeys, Identity
 
 _PREFIX = b"bearer "
 
 
 class APIKeyMiddleware:
-    """Lets requests with one of the keys pass, and those for the open paths.
+    """Lets requests with a key pass, and those for the open paths.
 
-    Every other path is closed, also those added later. Keys are compared by their digests in
-    constant time, all of them, so that the time tells nothing.
+    Every other path is closed, also those added later; the admin paths open to admin keys only,
+    which open everything else too. A key comes as `Authorization: Bearer KEY`, or as `x-api-key`,
+    which Anthropic's clients send.
     """
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str], open_paths: Collection[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: ApiKeys,
+        open_paths: Collection[str],
+        admin_paths: Collection[str] = (),
+    ) -> None:
         self._app = app
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._keys = keys
         self._open_paths = frozenset(open_paths)
+        self._admin_paths = frozenset(admin_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_open(scope) or self._has_key(scope):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = failure(401, "The API key is missing or wrong; send Authorization: Bearer KEY")
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        identity = None if path in self._open_paths else self._identify(scope)
+        if not self._may_pass(path, identity):
+            await self._refuse(path, send)
+            return
+        if identity is not None and self._keys.are_several:
+            scope[TENANT_KEY] = identity.tenant
+        await self._app(scope, receive, send)
+
+    def _may_pass(self, path: str, identity: Identity | None) -> bool:
+        if path in self._admin_paths:
+            return identity is not None and identity.is_admin
+        return path in self._open_paths or identity is not None or not self._keys.has_clients
+
+    def _identify(self, scope: Scope) -> Identity | None:
+        for name, value in scope["headers"]:
+            if name == b"authorization" and value[: len(_PREFIX)].lower() == _PREFIX:
+                return self._keys.identify(value[len(_PREFIX) :].strip())
+            if name == b"x-api-key":
+                return self._keys.identify(value.strip())
+        return None
+
+    async def _refuse(self, path: str, send: Send) -> None:
+        kind = "admin API key" if path in self._admin_paths else "API key"
+        body = failure(401, f"The {kind} is missing or wrong; send Authorization: Bearer KEY").body
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(refused.body)).encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"www-authenticate", b"Bearer"),
         ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": refused.body})
-
-    def _is_open(self, scope: Scope) -> bool:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        return path in self._open_paths
-
-    def _has_key(self, scope: Scope) -> bool:
-        value = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-        if value[: len(_PREFIX)].lower() != _PREFIX:
-            return False
-        digest = hashlib.sha256(value[len(_PREFIX) :].strip()).digest()
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return any(matches)
+        await send({"type": "http.response.body", "body": body})
 
 
 class RequestIdMiddleware:

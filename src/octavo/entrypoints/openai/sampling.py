@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from octavo.entrypoints.openai.schema.common import GenerationBody
+from octavo.entrypoints.openai.structure import read_structure
 from octavo.types.errors import RequestError
 from octavo.types.sampling_params import RequestOutputKind, SamplingParams
 
@@ -75,6 +76,7 @@ class SamplingDefaults:
             max_tokens=max_tokens,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            structured_outputs=read_structure(body.response_format, body.structured_outputs),
             extra_args=body.vllm_xargs,
             output_kind=RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY,
         )

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
-import ssl
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import socket
 from types import FrameType
 
 import uvloop
-from uvicorn.config import create_ssl_context
 
 from octavo.config.engine_args import EngineArgs
 from octavo.config.server import ServerArgs
 from octavo.engine.async_llm import AsyncLLM
-from octavo.entrypoints.chat_template import RESERVED_NAMES, template_source
 from octavo.entrypoints.openai.app import build_context
 from octavo.entrypoints.openai.http_server import HTTPServer
-from octavo.entrypoints.openai.sockets import listening_socket
-from octavo.types.errors import ConfigError
+from octavo.entrypoints.openai.preflight import (
+    check_model_template,
+    check_server_args,
+    check_template_setting,
+    check_tracing,
+)
+from octavo.entrypoints.openai.sockets import listening_sockets
+from octavo.entrypoints.openai.supervisor import run_api_processes
+from octavo.utils.logging import get_logger
+from octavo.utils.phases import Phases, phase_table, process_start
+
+logger = get_logger(__name__)
 
 
 def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
@@ -32,15 +39,23 @@ def run_server(engine_args: EngineArgs, server_args: ServerArgs) -> int:
     CheckpointError or whatever else the engine's start raises, and EngineDeadError when the
     engine dies later.
     """
-    _check_tls(server_args)
-    _check_template_kwargs(server_args)
-    with _ended_by_sigterm(), listening_socket(server_args) as bound:
-        if engine_args.chat_template is not None:
-            template_source(engine_args.chat_template)
-        config = engine_args.create_engine_config(usage="server")
+    born = process_start()
+    phases = Phases(born)
+    phases.add({"front end imports": time.monotonic() - born})
+    check_server_args(server_args)
+    with _ended_by_sigterm(), listening_sockets(server_args) as sockets:
+        check_template_setting(engine_args.chat_template)
+        with phases("config"):
+            config = engine_args.create_engine_config(usage="server")
+        check_model_template(config)
+        check_tracing(config)
+        if len(sockets) > 1:
+            run_api_processes(config, server_args, sockets)
+            return 0
         engine = AsyncLLM(config, clamp_max_tokens=server_args.clamp_max_tokens)
         try:
-            uvloop.run(_serve(engine, server_args, bound))
+            phases.add(engine.metrics.startup)
+            uvloop.run(_serve(engine, server_args, sockets[0], phases))
         finally:
             engine.shutdown()
     return 0
@@ -60,49 +75,11 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-async def _serve(engine: AsyncLLM, args: ServerArgs, bound: socket) -> None:
+async def _serve(engine: AsyncLLM, args: ServerArgs, bound: socket, phases: Phases) -> None:
     server = HTTPServer(build_context(engine, args), bound)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, server.stop)
-    # The first call attaches the engine to this loop: a death is noticed from now on.
-    await engine.check_health()
-    # What lives now lives as long as the server: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    loop.add_signal_handler(signal.SIGINT, server.stop)
+    loop.add_signal_handler(signal.SIGTERM, server.drain)
+    engine.metrics.startup = phases.complete()
+    logger.info("start-up:\n%s", phase_table(engine.metrics.startup))
     await server.run_until_stopped()
-
-
-def _check_tls(args: ServerArgs) -> None:
-    """Try the TLS files. Raises ConfigError."""
-    if args.ssl_certfile is None:
-        for name in ("ssl_keyfile", "ssl_ca_certs"):
-            if getattr(args, name) is not None:
-                raise ConfigError(f"{name} is set without ssl_certfile; give both or neither")
-        return
-    try:
-        create_ssl_context(
-            certfile=args.ssl_certfile,
-            keyfile=args.ssl_keyfile,
-            password=None,
-            ssl_version=ssl.PROTOCOL_TLS_SERVER,
-            cert_reqs=args.ssl_cert_reqs,
-            ca_certs=args.ssl_ca_certs,
-            ciphers=args.ssl_ciphers,
-        )
-    except OSError as error:  # ssl.SSLError is one
-        files = ", ".join(
-            f"{name}={getattr(args, name)!r}"
-            for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
-            if getattr(args, name) is not None
-        )
-        raise ConfigError(f"TLS can't be set up with {files}: {error}") from None
-
-
-def _check_template_kwargs(args: ServerArgs) -> None:
-    """Refuse at once what every request would be refused for. Raises ConfigError."""
-    reserved = sorted(RESERVED_NAMES & args.default_chat_template_kwargs.keys())
-    if reserved:
-        raise ConfigError(
-            f"default_chat_template_kwargs can't set {reserved[0]!r}, which requests say themselves"
-        )

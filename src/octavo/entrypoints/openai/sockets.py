@@ -15,19 +15,31 @@ _ANY = ("", "0.0.0.0", "::")
 
 
 @contextmanager
-def listening_socket(args: ServerArgs) -> Iterator[socket.socket]:
-    """A socket bound to the server's address; nobody can connect until it listens.
+def listening_sockets(args: ServerArgs) -> Iterator[list[socket.socket]]:
+    """A socket per API process, bound to the server's address; nobody can connect yet.
 
-    The file of a Unix socket goes at the end. Raises ConfigError if the address is taken or is
-    not of this machine.
+    On TCP the kernel spreads connections over them by SO_REUSEPORT; on a Unix socket every
+    process has the same one. The file of a Unix socket goes at the end. Raises ConfigError if the
+    address is taken or is not of this machine.
     """
-    bound = _bind_tcp(args.host, args.port) if args.uds is None else _bind_unix(args.uds)
+    if args.uds is None:
+        sockets = _bind_all(args.host, args.port, args.api_server_count)
+    else:
+        sockets = [_bind_unix(args.uds)] * args.api_server_count
     try:
-        yield bound
+        yield sockets
     finally:
-        bound.close()
+        for bound in sockets:
+            bound.close()
         if args.uds is not None:
             Path(args.uds).unlink(missing_ok=True)
+
+
+@contextmanager
+def listening_socket(args: ServerArgs) -> Iterator[socket.socket]:
+    """The first of them, for a server of one process."""
+    with listening_sockets(args) as sockets:
+        yield sockets[0]
 
 
 def base_url(bound: socket.socket, args: ServerArgs) -> str:
@@ -43,7 +55,17 @@ def base_url(bound: socket.socket, args: ServerArgs) -> str:
     return f"{scheme}://{host}:{port}{args.root_path}"
 
 
-def _bind_tcp(host: str | None, port: int) -> socket.socket:
+def _bind_all(host: str | None, port: int, count: int) -> list[socket.socket]:
+    # The first bind is exclusive, so that a port of another server is never shared by mistake.
+    first = _bind_tcp(host, port)
+    if count == 1:
+        return [first]
+    port = first.getsockname()[1]
+    first.close()
+    return [_bind_tcp(host, port, shared=True) for _ in range(count)]
+
+
+def _bind_tcp(host: str | None, port: int, *, shared: bool = False) -> socket.socket:
     shown = host or "0.0.0.0"
     try:
         found = socket.getaddrinfo(shown, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -52,6 +74,8 @@ def _bind_tcp(host: str | None, port: int) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         bound.bind(address)
     except OSError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +27,14 @@ _HEADERS = [
 ]
 
 to_json = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """How an API writes an error within a stream, and the mark after the last event."""
+
+    error: Callable[[Failure], bytes]
+    done: bytes
 
 
 class EventWriter:
@@ -93,6 +102,14 @@ class ChunkTemplate:
 def error_event(failure: Failure) -> bytes:
     """An error that came after the status line."""
     return b"data: " + to_json(ErrorBody(failure.detail)) + b"\n\n"
+
+
+OPENAI_STREAM = StreamForm(error_event, DONE)
+
+
+def named_event(name: str, body: object) -> bytes:
+    """An event with a name, as Anthropic's API and /v1/responses send them."""
+    return b"event: " + name.encode() + b"\ndata: " + to_json(body) + b"\n\n"
 
 
 async def merge(

@@ -17,12 +17,14 @@ def paged_attention(
     sliding_window: int | None = None,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Causal attention of each row's tokens over its sequence.
 
     q: [T, Hq, D]; kv: [num_blocks, 2, Hkv, block_size, D]; query_start_loc: [R + 1];
     seq_lens: [R], this step's tokens included; block_table: [R, max_blocks];
-    sinks: [Hq] logits of a key whose value is zero. Returns [T, Hq * D] in q's dtype; rows
+    sinks: [Hq] logits of a key whose value is zero; alibi_slopes: [Hq] added to the scores times
+    the key's position less the query's. Returns [T, Hq * D] in q's dtype; rows
     without tokens are skipped.
     """
     num_tokens, num_heads, head_size = q.shape
@@ -41,6 +43,8 @@ def paged_attention(
             scores = soft_cap * torch.tanh(scores / soft_cap)
         query_at = torch.arange(length - (end - start), length, device=q.device)[:, None]
         key_at = torch.arange(length, device=q.device)[None, :]
+        if alibi_slopes is not None:
+            scores += alibi_slopes.float()[:, None, None] * (key_at - query_at)
         hidden = key_at > query_at
         if sliding_window is not None:
             hidden |= key_at <= query_at - sliding_window

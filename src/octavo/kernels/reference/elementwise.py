@@ -7,7 +7,12 @@ import torch.nn.functional as F
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang & Sennrich, 2019)."""
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension (Zhang & Sennrich, 2019).
+
+    A weight of more digits than x takes the product to its own type before it is rounded.
+    """
+    if weight.dtype != x.dtype:
+        return F.rms_norm(x.to(weight.dtype), weight.shape, weight, eps).to(x.dtype)
     return F.rms_norm(x, weight.shape, weight, eps)
 
 
@@ -16,7 +21,7 @@ def fused_add_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(rms_norm(x + residual), x + residual), both [T, H]; the sum is written over `residual`."""
     residual.add_(x)
-    return F.rms_norm(residual, weight.shape, weight, eps), residual
+    return rms_norm(residual, weight, eps), residual
 
 
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:

@@ -67,11 +67,11 @@ class PackedLinear:
             return out
         padded = self._padded(rows)
         if padded == rows:
-            return self._product(x)
+            return self.product(x)
         # Rows are independent: what is in the extra ones doesn't matter.
         wide = x.new_empty(padded, self.in_features)
         wide[:rows] = x
-        return self._product(wide)[:rows]
+        return self.product(wide)[:rows]
 
     def _padded(self, rows: int) -> int:
         """Few distinct row counts, with little waste."""
@@ -79,7 +79,8 @@ class PackedLinear:
             return max(rows, self._min_rows)
         return round_up(rows, 8 if rows <= 64 else 16)
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """The library's product, of exactly the rows of x[T, K] -> [T, N]."""
         out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._packed, self._bias, "none", [], ""
         )
@@ -87,8 +88,8 @@ class PackedLinear:
 
     def _smallest_exact_rows(self) -> int:
         probe = torch.linspace(-1.0, 1.0, _PROBE_ROWS * self.in_features).view(_PROBE_ROWS, -1)
-        expected = self._product(probe)[:1]
-        exact = (n for n in (1, 2, 4) if torch.equal(self._product(probe[:n])[:1], expected))
+        expected = self.product(probe)[:1]
+        exact = (n for n in (1, 2, 4) if torch.equal(self.product(probe[:n])[:1], expected))
         return next(exact, 1)
 
 

@@ -31,6 +31,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from octavo.kernels.slot_tables import Feature, Kind, SlotTables, Word
+
+# Whether `draw` is the quickest way to tokens. It is not here: it takes every row through every
+# stage, where octavo.sampling.sampler knows which rows need one.
+PREFERS_DRAW = False
+
 # In a table of seen tokens: the token is in the prompt; lower bits count its outputs.
 PROMPT_FLAG = 1 << 30
 
@@ -158,10 +164,10 @@ def truncate(
     _mask(logits, index, rows_logits, rows_logits < threshold)
 
 
-def apply_min_p(logits: Tensor, index: Tensor | None, min_p: Tensor) -> None:
-    """Set to -inf the tokens less likely than min_p[U] times the likeliest of their row."""
+def apply_min_p(logits: Tensor, index: Tensor | None, log_min_p: Tensor) -> None:
+    """Set to -inf the tokens less likely than exp(log_min_p[U]) times their row's likeliest."""
     rows_logits = _take(logits, index)
-    threshold = rows_logits.amax(dim=-1) + min_p.log()
+    threshold = rows_logits.amax(dim=-1) + log_min_p
     _mask(logits, index, rows_logits, rows_logits < threshold[:, None])
 
 
@@ -215,6 +221,22 @@ def keep_only(logits: Tensor, index: Tensor | None, allowed: Tensor, allowed_row
     _mask(logits, index, _take(logits, index), ~allowed.index_select(0, allowed_rows))
 
 
+def keep_masked(logits: Tensor, index: Tensor, masks: Tensor) -> None:
+    """Set to -inf, in the rows index[U] of logits[R, V], the tokens whose bits are 0.
+
+    masks[U, ceil(V / 32)] int32: bit t % 32 of word t // 32 is that of token t.
+    """
+    shifts = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    octets = torch.arange(256, device=masks.device).to(torch.uint8)
+    barred_by_octet = (octets[:, None] >> shifts).bitwise_and_(1) == 0  # [256, 8]
+    places = masks.contiguous().view(torch.uint8).to(torch.int32).flatten()
+    barred = barred_by_octet.index_select(0, places).view(masks.shape[0], -1)[:, : logits.shape[1]]
+    if index.shape[0] == logits.shape[0]:
+        logits.masked_fill_(torch.empty_like(barred).index_copy_(0, index, barred), -torch.inf)
+    else:
+        _mask(logits, index, logits.index_select(0, index), barred)
+
+
 def top_logprobs(
     logits: Tensor, token_ids: Tensor, num_top: int, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,14 +244,17 @@ def top_logprobs(
 
     Returns (ids [L, 1 + num_top] int64, values [L, 1 + num_top] float32, rank [L] int64): the
     chosen token first, then the best in order; the rank of the chosen token starts at 1. Equal
-    values rank by lower id. The values are log_softmax(logits), or the logits themselves when
+    logits rank by lower id. The values are log_softmax(logits), or the logits themselves when
     not `normalize`.
     """
+    logits = logits.float()
     scores = logits.log_softmax(dim=-1) if normalize else logits
-    # Float bits turned into integers of the same order, then the id below: a total order.
-    bits = scores.view(torch.int32)
-    flips = (bits >> 31).bitwise_and_(0x7FFFFFFF)
-    order = flips.bitwise_xor_(bits).to(torch.int64)
+    # Float bits turned into integers of the same order, then the id below: a total order. Adding
+    # 0.0 makes one zero of the two.
+    keys = (logits + 0.0).view(torch.int32)
+    keys ^= (keys >> 31).bitwise_and_(0x7FFFFFFF)
+    order = keys.to(torch.int64)
+    del keys
     order <<= 32
     order += torch.arange(logits.shape[1] - 1, -1, -1, device=logits.device)
     chosen = token_ids[:, None]
@@ -237,6 +262,68 @@ def top_logprobs(
     top = logits.shape[1] - 1 - (order.topk(num_top, dim=-1).values & 0xFFFFFFFF)
     ids = torch.cat([chosen, top], dim=1)
     return ids, scores.gather(1, ids), rank
+
+
+def draw(
+    logits: Tensor, slots: Tensor, positions: Tensor, tables: SlotTables, *, edits: bool
+) -> tuple[Tensor, Tensor]:
+    """Tokens [R] int64 and the rows [R] bool whose largest logit is not a finite number (token 0).
+
+    Stages 2 to 16 of docs/sampling.md but for bad words and plug-ins, or without `edits` from
+    temperature on, of logits[R, V] for slots[R] at positions[R]. The logits are only read.
+    """
+    num_tokens = logits.shape[1]
+    words = tables.params.index_select(0, slots.to(torch.int64))
+    floats = words.view(torch.float32)
+    kind = words[:, Word.KIND]
+    truncated = kind == Kind.TRUNCATED
+    x = logits.to(torch.float32, copy=True)
+    bad = ~finite_rows(x)
+    if edits:
+        _edit(x, slots.to(torch.int64), positions, tables)
+    x /= floats[:, Word.TEMPERATURE, None]
+    apply_min_p(x, None, floats[:, Word.LOG_MIN_P].masked_fill(~truncated, -torch.inf))
+    top_k = words[:, Word.TOP_K].to(torch.int64).masked_fill_(~truncated, num_tokens)
+    top_p = floats[:, Word.TOP_P].masked_fill(~truncated, 1.0)
+    truncate(x, None, top_k, top_p, num_tokens)
+    keys = row_keys(words[:, Word.SEED_LOW], words[:, Word.SEED_HIGH], positions.to(torch.int32))
+    token_ids = torch.where(kind == Kind.GREEDY, greedy(x), sample(x, None, keys))
+    bad |= ~finite_rows(x)
+    return token_ids.masked_fill_(bad, 0), bad
+
+
+def count_outputs(slots: Tensor, token_ids: Tensor, tables: SlotTables) -> None:
+    """Count token_ids[R] int64 as outputs of slots[R] int64, where those have penalties."""
+    index, rows = _users(tables, Feature.PENALTIES, slots)
+    ones = torch.ones_like(index, dtype=torch.int32)
+    tables.seen.index_put_((rows, token_ids[index]), ones, accumulate=True)
+
+
+def _edit(x: Tensor, slots: Tensor, positions: Tensor, tables: SlotTables) -> None:
+    """Stages 2 to 9 on float32 logits x[R, V], in place."""
+    index, rows = _users(tables, Feature.MIN_TOKENS, slots)
+    if index.shape[0]:
+        ids = tables.min_tokens_ids[rows]
+        begin = tables.params[slots[index], Word.PROMPT_LEN] + tables.min_tokens[rows, 0]
+        barred = (positions[index] < begin)[:, None] & (ids >= 0)
+        values = torch.zeros_like(ids, dtype=torch.float32).masked_fill_(barred, -torch.inf)
+        add_at(x, index, ids.clamp_(min=0), values)
+    index, rows = _users(tables, Feature.ALLOWED, slots)
+    if index.shape[0]:
+        keep_only(x, index, tables.allowed, rows)
+    index, rows = _users(tables, Feature.BIAS, slots)
+    if index.shape[0]:
+        add_at(x, index, tables.bias_ids[rows], tables.bias_values[rows])
+    index, rows = _users(tables, Feature.PENALTIES, slots)
+    if index.shape[0]:
+        apply_penalties(x, index, tables.seen, rows, tables.penalties[rows, :3], None)
+
+
+def _users(tables: SlotTables, feature: Feature, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows of the step that use the feature, their rows in its tables), int64."""
+    rows = tables.features[slots, feature].to(torch.int64)
+    index = (rows >= 0).nonzero()[:, 0]
+    return index, rows[index]
 
 
 def _candidates(

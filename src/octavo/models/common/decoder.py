@@ -1,6 +1,6 @@
-"""The decoder that Llama-like models share: self-attention, gated MLP, layers, stack, head.
+"""The decoder that language models share: embedding, layers, final norm, output projection.
 
-Letters in shapes: T tokens of the step, H hidden size, D head size, R rows.
+Letters in shapes: T tokens of the step, H hidden size, R rows.
 """
 
 from __future__ import annotations
@@ -11,158 +11,98 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from octavo.attention.interface import AttentionContext, AttentionParams
-from octavo.config.architectures import SLIDING_ATTENTION
-from octavo.layers.activation import SiluAndMul
-from octavo.layers.attention import Attention
+from octavo.attention.interface import AttentionContext
+from octavo.config.architectures import SLIDING_ATTENTION, ModelArch
+from octavo.config.rope import Rope
 from octavo.layers.embedding import ParallelLMHead, VocabParallelEmbedding
-from octavo.layers.linear import (
-    MergedColumnParallelLinear,
-    QKVParallelLinear,
-    RowParallelLinear,
-)
 from octavo.layers.logits import VocabLogits
 from octavo.layers.norm import RMSNorm
-from octavo.layers.rotary import RopeSettings, RotaryEmbedding
-from octavo.models.common.weights import WeightMap, weight_map
+from octavo.layers.rotary import NoRotary, RopeSettings, RotaryEmbedding
+from octavo.models.common.attention import SelfAttention
+from octavo.models.common.decoder_layers import AnyLayer, DecoderLayer, NormBuilder, NormModule
+from octavo.models.common.mlp import GatedMLP
+from octavo.models.common.weights import CheckpointLayout, WeightMap, weight_map
 from octavo.models.context import ModelContext
 
-
-class SelfAttention(nn.Module):
-    """Grouped-query attention with rotary positions; names as in Hugging Face's Llama."""
-
-    def __init__(
-        self, context: ModelContext, index: int, rotary: RotaryEmbedding, *, qk_norm: bool
-    ) -> None:
-        super().__init__()
-        arch = context.arch
-        self.qkv_proj = QKVParallelLinear(
-            context.at("qkv_proj"),
-            arch.hidden_size,
-            arch.head_size,
-            arch.num_heads,
-            arch.num_kv_heads,
-            bias=arch.qkv_bias,
-        )
-        self.o_proj = RowParallelLinear(
-            context.at("o_proj"),
-            arch.num_heads * arch.head_size,
-            arch.hidden_size,
-            bias=arch.o_bias,
-        )
-        self.q_norm = self.k_norm = None
-        if qk_norm:
-            self.q_norm = RMSNorm(context, arch.head_size, arch.rms_norm_eps)
-            self.k_norm = RMSNorm(context, arch.head_size, arch.rms_norm_eps)
-        params = AttentionParams(
-            scale=arch.head_size**-0.5,
-            num_heads=self.qkv_proj.num_heads,
-            num_kv_heads=self.qkv_proj.num_kv_heads,
-            head_size=arch.head_size,
-            sliding_window=arch.sliding_window
-            if arch.layer_types[index] == SLIDING_ATTENTION
-            else None,
-        )
-        self.attn = Attention(context.at("attn"), params, rotary, self.q_norm, self.k_norm)
-
-    def forward(
-        self, x: torch.Tensor, positions: torch.Tensor, step: AttentionContext
-    ) -> torch.Tensor:
-        """x[T, H] -> [T, H]."""
-        out: torch.Tensor = self.o_proj(self.attn(self.qkv_proj(x), positions, step))
-        return out
-
-
-class GatedMLP(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, context: ModelContext) -> None:
-        super().__init__()
-        arch = context.arch
-        inner = arch.intermediate_size
-        self.gate_up_proj = MergedColumnParallelLinear(
-            context.at("gate_up_proj"), arch.hidden_size, [inner, inner], bias=arch.mlp_bias
-        )
-        self.act_fn = SiluAndMul(context)
-        self.down_proj = RowParallelLinear(
-            context.at("down_proj"), inner, arch.hidden_size, bias=arch.mlp_bias
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x[T, H] -> [T, H]."""
-        out: torch.Tensor = self.down_proj(self.act_fn(self.gate_up_proj(x)))
-        return out
-
-
-class DecoderLayer(nn.Module):
-    """Attention and MLP, each added to the residual stream.
-
-    The sum that follows a block belongs to the norm after it, which computes both at once; so a
-    layer takes its input already normed and returns its MLP's output not yet added.
-    """
-
-    def __init__(self, context: ModelContext, self_attn: nn.Module, mlp: nn.Module) -> None:
-        super().__init__()
-        arch = context.arch
-        self.input_layernorm = RMSNorm(context, arch.hidden_size, arch.rms_norm_eps)
-        self.self_attn = self_attn
-        self.post_attention_layernorm = RMSNorm(context, arch.hidden_size, arch.rms_norm_eps)
-        self.mlp = mlp
-
-    def forward(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        positions: torch.Tensor,
-        step: AttentionContext,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x[T, H] after input_layernorm, residual[T, H] -> (what to add, residual)."""
-        x = self.self_attn(x, positions, step)
-        x, residual = self.post_attention_layernorm.add(x, residual)
-        return self.mlp(x), residual
-
-
 # (context of the layer, its index, rotary) -> layer
-LayerBuilder = Callable[[ModelContext, int, RotaryEmbedding], DecoderLayer]
+LayerBuilder = Callable[[ModelContext, int, RotaryEmbedding], AnyLayer]
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, final norm."""
+    """Embedding, layers, final norm; subclasses embed in other ways."""
 
-    def __init__(self, context: ModelContext, build_layer: LayerBuilder) -> None:
+    def __init__(
+        self,
+        context: ModelContext,
+        build_layer: LayerBuilder,
+        build_norm: NormBuilder,
+        *,
+        is_neox: bool,
+    ) -> None:
         super().__init__()
         arch = context.arch
         self.embed_tokens = VocabParallelEmbedding(
             context.at("embed_tokens"), arch.vocab_size, arch.hidden_size
         )
-        settings = RopeSettings(
-            rotary_dim=arch.head_size,
-            theta=arch.rope_theta,
-            max_position_embeddings=arch.max_position_embeddings,
-            max_model_len=context.max_model_len,
-            scaling=arch.rope_scaling,
-        )
-        rotary = RotaryEmbedding(settings, context.device)
+        rotary = rotary_of_layers(context, is_neox=is_neox)
         layers = [
-            build_layer(context.at(f"layers.{index}"), index, rotary)
+            build_layer(context.at(f"layers.{index}"), index, rotary[index])
             for index in range(arch.num_layers)
         ]
         self.layers = nn.ModuleList(layers)
-        self.norm = RMSNorm(context, arch.hidden_size, arch.rms_norm_eps)
-        norms = [*(layer.input_layernorm for layer in layers), self.norm]
+        self.norm: NormModule = build_norm(context)
+        norms: list[NormModule] = [*(layer.input_layernorm for layer in layers), self.norm]
         self._layers_and_next_norms = list(zip(layers, norms[1:], strict=True))
+
+    def embed(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """input_ids[T], positions[T] -> the residual stream before the first layer, [T, H]."""
+        hidden: torch.Tensor = self.embed_tokens(input_ids)
+        return hidden
 
     def forward(
         self, input_ids: torch.Tensor, positions: torch.Tensor, step: AttentionContext
     ) -> torch.Tensor:
         """input_ids[T], positions[T] -> [T, H]."""
-        residual = self.embed_tokens(input_ids)
+        residual = self.embed(input_ids, positions)
         first_layer, _ = self._layers_and_next_norms[0]
         x: torch.Tensor = first_layer.input_layernorm(residual)
         for layer, next_norm in self._layers_and_next_norms:
             x, residual = layer(x, residual, positions, step)
             x, residual = next_norm.add(x, residual)
         return x
+
+
+def rotary_of_layers(context: ModelContext, *, is_neox: bool) -> list[RotaryEmbedding]:
+    """The rotary embedding of every layer; layers of one setting share it."""
+    arch = context.arch
+    tables: dict[str, RotaryEmbedding] = {}
+
+    def table(rotates: bool, rope: Rope) -> RotaryEmbedding:
+        key = str(rope) if rotates else ""
+        if key not in tables:
+            tables[key] = (
+                RotaryEmbedding(rope_settings(context, rope), context.device, is_neox)
+                if rotates
+                else NoRotary(context.max_model_len, context.device)
+            )
+        return tables[key]
+
+    return [
+        table(rotates, arch.sliding_rope if kind == SLIDING_ATTENTION else arch.rope)
+        for rotates, kind in zip(arch.rotates, arch.layer_types, strict=True)
+    ]
+
+
+def rope_settings(context: ModelContext, rope: Rope) -> RopeSettings:
+    """What the table of angles of a kind of layer is made of."""
+    arch: ModelArch = context.arch
+    return RopeSettings(
+        rotary_dim=int(arch.head_size * rope.partial),
+        theta=rope.theta,
+        max_position_embeddings=arch.max_position_embeddings,
+        max_model_len=context.max_model_len,
+        scaling=rope.scaling,
+    )
 
 
 class DecoderCausalLM(nn.Module):
@@ -172,22 +112,38 @@ class DecoderCausalLM(nn.Module):
         "qkv_proj": ("q_proj", "k_proj", "v_proj"),
         "gate_up_proj": ("gate_proj", "up_proj"),
     }
+    checkpoint: ClassVar[CheckpointLayout] = CheckpointLayout()
+    decoder: ClassVar[type[Decoder]] = Decoder
+    rope_is_neox: ClassVar[bool] = True
 
     def __init__(self, context: ModelContext) -> None:
         super().__init__()
         arch = context.arch
-        self.model = Decoder(context.at("model"), self.build_layer)
+        self.model = self.decoder(
+            context.at("model"), self.build_layer, self.build_norm, is_neox=self.rope_is_neox
+        )
         self.lm_head = ParallelLMHead(context.at("lm_head"), arch.vocab_size, arch.hidden_size)
         if arch.tie_word_embeddings:
             self.lm_head.tie(self.model.embed_tokens)
-        self.logits = VocabLogits(context, arch.vocab_size)
+        self.logits = VocabLogits(
+            context,
+            arch.vocab_size,
+            scale=self.logits_scale(context),
+            soft_cap=arch.logits_soft_cap,
+        )
 
-    def build_layer(
-        self, context: ModelContext, index: int, rotary: RotaryEmbedding
-    ) -> DecoderLayer:
+    def build_layer(self, context: ModelContext, index: int, rotary: RotaryEmbedding) -> AnyLayer:
         """Decoder layer `index`."""
-        self_attn = SelfAttention(context.at("self_attn"), index, rotary, qk_norm=False)
-        return DecoderLayer(context, self_attn, GatedMLP(context.at("mlp")))
+        self_attn = SelfAttention(context.at("self_attn"), index, rotary)
+        return DecoderLayer(context, self_attn, GatedMLP(context.at("mlp")), self.build_norm)
+
+    def build_norm(self, context: ModelContext) -> NormModule:
+        """A norm of the hidden size."""
+        return RMSNorm(context, context.arch.hidden_size, context.arch.norm_eps)
+
+    def logits_scale(self, context: ModelContext) -> float:
+        """What logits are multiplied by."""
+        return 1.0
 
     def forward(
         self, input_ids: torch.Tensor, positions: torch.Tensor, attn: AttentionContext
@@ -203,7 +159,7 @@ class DecoderCausalLM(nn.Module):
 
     def weight_map(self) -> WeightMap:
         """The checkpoint's tensors, in Hugging Face's names."""
-        return weight_map(self, self.packed_modules)
+        return weight_map(self, self.packed_modules, self.checkpoint)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Copy tensors into their, possibly fused, parameters."""

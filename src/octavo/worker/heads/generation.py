@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from octavo.models.interfaces import CausalLM
-from octavo.sampling.interface import SamplingRows
-from octavo.sampling.sampler import Sampler
+from octavo.sampling.interface import SamplingRows, Variant
+from octavo.sampling.sampler import Sampler, draw
 from octavo.sampling.state import SamplingState
+from octavo.sampling.token_masks import TokenMasks
 from octavo.worker.heads.prompt_logprobs import PromptLogprobs
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.step import StepPlan, StepResult
@@ -22,17 +23,39 @@ class GenerationHead:
         sampler: Sampler,
         state: SamplingState,
         prompt_logprobs: PromptLogprobs,
+        hidden: torch.Tensor,
     ) -> None:
+        """`hidden` [1, H] is what to warm up with."""
         self._model = model
         self._sampler = sampler
         self._state = state
         self._prompt_logprobs = prompt_logprobs
+        self._hidden = hidden
 
-    def device_only(self, plan: StepPlan) -> bool:
-        """See Head: true when every row takes the likeliest token."""
-        return self._state.all_greedy(sampled_slots(plan))
+    def warm_up(self) -> None:
+        """See Head."""
+        self._state.warm_up(self._model.compute_logits(self._hidden))
 
-    def __call__(self, hidden: torch.Tensor, batch: InputBatch) -> StepResult:
+    def variant(self, plan: StepPlan) -> Variant:
+        """See Head."""
+        return self._state.variant(sampled_slots(plan))
+
+    def binding(self, variant: Variant) -> object:
+        """See Head."""
+        return self._state.tables if variant is Variant.EDITED else None
+
+    def account(self, plan: StepPlan, variant: Variant) -> None:
+        """See Head."""
+        if variant is not Variant.HOST:
+            self._state.advance(sampled_slots(plan))
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        batch: InputBatch,
+        variant: Variant,
+        masks: TokenMasks | None = None,
+    ) -> StepResult:
         """See Head."""
         prompt_logprobs = self._prompt_logprobs.compute(hidden, batch)
         if batch.logits_index.shape[0] == 0:
@@ -40,16 +63,16 @@ class GenerationHead:
             return StepResult(no_tokens, prompt_logprobs=prompt_logprobs)
         last = hidden if batch.all_sample else hidden[batch.logits_index]
         logits = self._model.compute_logits(last)
-        slots = sampled_slots(batch.plan)
-        if self._state.all_greedy(slots):
-            token_ids, nan_rows = self._state.kernels.greedy_checked(logits)
+        slots, positions = batch.slots, batch.seq_lens
+        if not batch.all_sample:
+            slots, positions = slots[batch.sample_index], positions[batch.sample_index]
+        if variant is not Variant.HOST:
+            token_ids, nan_rows = draw(logits, slots, positions, self._state, variant)
+            if variant is Variant.EDITED:
+                self._state.count_outputs(slots, token_ids)
             return StepResult(token_ids, nan_rows, prompt_logprobs=prompt_logprobs)
-        rows = SamplingRows(
-            slots=batch.slots[batch.sample_index],
-            positions=batch.seq_lens[batch.sample_index].long(),
-            slots_cpu=slots,
-        )
-        out = self._sampler(logits.float(), rows, self._state)
+        rows = SamplingRows(slots, positions.long(), sampled_slots(batch.plan))
+        out = self._sampler(logits, rows, self._state, masks)
         self._state.commit(rows, out.token_ids)
         sample_rows = batch.plan.sample_rows
         return StepResult(
@@ -64,4 +87,6 @@ class GenerationHead:
 def sampled_slots(plan: StepPlan) -> list[int]:
     """The slots of the rows followed by sampling, in order."""
     slots = plan.work.slots
+    if len(plan.sample_rows) == len(slots):
+        return slots
     return [slots[row] for row in plan.sample_rows]

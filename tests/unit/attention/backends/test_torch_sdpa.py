@@ -10,13 +10,14 @@ from support.attention_steps import make_setup, make_step
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 
 
-def params(num_heads=6, num_kv_heads=2, head_size=16, window=None):
+def params(num_heads=6, num_kv_heads=2, head_size=16, window=None, **more):
     return AttentionParams(
         scale=head_size**-0.5,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_size=head_size,
         sliding_window=window,
+        **more,
     )
 
 
@@ -35,6 +36,8 @@ def expect(step, layer):
         step.rows,
         layer.scale,
         layer.sliding_window,
+        layer.soft_cap,
+        alibi_slopes=layer.alibi_slopes,
     )
 
 
@@ -70,6 +73,30 @@ def test_head_counts_and_sizes(num_heads, num_kv_heads, head_size):
     layer = params(num_heads, num_kv_heads, head_size)
     step = make_step([1, 1, 7, 30], [50, 3, 7, 90], layer, 8)
     torch.testing.assert_close(run(step, layer, 8), expect(step, layer), **TOLERANCE)
+
+
+@pytest.mark.parametrize("window", [None, 7])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"soft_cap": 0.5},
+        {"alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 0.1, 0.03, 0.001])},
+        {"soft_cap": 2.0, "alibi_slopes": torch.linspace(0.01, 0.6, 6)},
+    ],
+    ids=["cap", "alibi", "both"],
+)
+@pytest.mark.parametrize("name", STEPS)
+def test_caps_and_biases(name, more, window):
+    layer = params(window=window, **more)
+    step = make_step(*STEPS[name], layer, 8, seed=len(name))
+    torch.testing.assert_close(run(step, layer, 8), expect(step, layer), **TOLERANCE)
+
+
+def test_scores_are_computed_in_parts(monkeypatch):
+    monkeypatch.setattr("octavo.attention.backends.torch_sdpa._MAX_SCORES", 3000)
+    layer = params(soft_cap=0.5)
+    step = make_step([50, 9], [50, 30], layer, 4)
+    torch.testing.assert_close(run(step, layer, 4), expect(step, layer), **TOLERANCE)
 
 
 def test_layers_of_one_group_may_differ_in_window():
@@ -165,7 +192,6 @@ def test_number_of_calls_is_bounded_by_the_spread_of_lengths():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"soft_cap": 30.0}, "soft cap"),
         ({"sinks": torch.zeros(6)}, "sinks"),
     ],
 )

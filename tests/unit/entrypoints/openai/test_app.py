@@ -8,7 +8,7 @@ import pytest
 from octavo.entrypoints.console.pages import console_routes
 from octavo.entrypoints.openai.endpoint import ENDPOINTS
 
-OPEN = {"/health", "/ping", "/version", *(route.path for route in console_routes())}
+OPEN = {"/health", "/ping", *(route.path for route in console_routes())}
 
 
 def all_paths():

@@ -13,8 +13,9 @@ USER = {"role": "user", "content": "a"}
 class Template:
     """Records what it is asked to render."""
 
-    def __init__(self):
+    def __init__(self, variables=()):
         self.calls = []
+        self.variables = frozenset(variables)
 
     def render(self, messages, /, **kwargs):
         self.calls.append((messages, kwargs))
@@ -29,8 +30,8 @@ def conversation(**fields):
     return SimpleNamespace(**defaults | {"messages": [USER]} | fields)
 
 
-def renderer(template=None, tokenizer="tokenizer", defaults=None, trust=False):
-    return ConversationRenderer(template, tokenizer, defaults or {}, trust)
+def renderer(template=None, tokenizer="tokenizer", defaults=None, trust=False, **options):
+    return ConversationRenderer(template, tokenizer, defaults or {}, trust, **options)
 
 
 def refused(messages):
@@ -80,18 +81,80 @@ def test_an_assistant_may_have_said_nothing():
     checked_messages([{"role": "assistant", "content": None, "tool_calls": []}])
 
 
-def test_arguments_of_tool_calls_become_objects():
-    call = {"id": "1", "function": {"name": "f", "arguments": '{"x": [1]}'}}
+def test_tool_calls_stay_as_they_were_sent():
+    call = {"id": "1", "function": {"name": "f", "arguments": '{"x": '}}
     (message,) = checked_messages([{"role": "assistant", "tool_calls": [call]}])
-    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": {"x": [1]}}
-    assert call["function"]["arguments"] == '{"x": [1]}'
+    assert message["tool_calls"] == [call]
 
 
-@pytest.mark.parametrize("text", ['{"v": ', "[1]", "5", '"x"', "null", "NaN", "[" * 90_000])
-def test_arguments_that_are_no_object_stay_text(text):
-    call = {"id": "1", "function": {"name": "f", "arguments": text}}
-    (message,) = checked_messages([{"role": "assistant", "tool_calls": [call]}])
-    assert message["tool_calls"][0]["function"]["arguments"] == text
+def test_a_tool_may_have_nothing_to_say():
+    (message,) = checked_messages([{"role": "tool", "tool_call_id": "1", "content": None}])
+    assert message["content"] == ""
+
+
+def test_thoughts_among_the_parts_are_reasoning():
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]
+    (message,) = checked_messages([{"role": "assistant", "content": parts}])
+    assert message["reasoning_content"] == "hm"
+    assert message["content"] == [{"type": "text", "text": "a"}]
+    (alone,) = checked_messages([{"role": "assistant", "content": parts[:1]}])
+    assert alone["content"] is None
+
+
+def test_calls_and_their_results_get_the_ids_that_the_model_knows():
+    template = Template()
+    seen = []
+
+    def history_id(call_id, name, number):
+        seen.append((call_id, name, number))
+        return f"{name}:{number}"
+
+    calls = [{"id": i, "function": {"name": n, "arguments": "{}"}} for i, n in ("xf", "yg")]
+    messages = [
+        {"role": "assistant", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "y", "content": "1"},
+        {"role": "assistant", "tool_calls": [{"id": "z", "function": {"name": "h"}}]},
+        {"role": "tool", "tool_call_id": "stray", "content": "2"},
+    ]
+    rendered = renderer(template, history_id=history_id)
+    rendered.render(conversation(messages=messages))
+    first, result, last, stray = template.calls[0][0]
+    assert [call["id"] for call in first["tool_calls"]] == ["f:0", "g:1"]
+    assert result["tool_call_id"] == "g:1"
+    assert last["tool_calls"][0]["id"] == "h:2"
+    assert stray["tool_call_id"] == ":3"
+    assert messages[0]["tool_calls"][0]["id"] == "x"
+
+
+def test_tools_are_hidden_only_where_none_may_be_called_and_the_server_says_so():
+    for hide, choice, shown in ((True, "none", False), (True, "auto", True), (False, "none", True)):
+        template = Template()
+        body = conversation(tools=[{}], tool_choice=choice)
+        renderer(template, hide_unused_tools=hide).render(body)
+        assert (template.calls[0][1]["tools"] is not None) is shown
+
+
+@pytest.mark.parametrize(
+    ("variables", "effort", "passed"),
+    [
+        ({"reasoning_effort"}, "high", {"reasoning_effort": "high"}),
+        ({"enable_thinking"}, "none", {"enable_thinking": False}),
+        ({"thinking"}, "low", {"thinking": True}),
+        (set(), "none", {}),
+    ],
+)
+def test_reasoning_effort_speaks_the_templates_words(variables, effort, passed):
+    template = Template(variables)
+    renderer(template).render(conversation(reasoning_effort=effort))
+    given = template.calls[0][1]
+    names = ("reasoning_effort", "enable_thinking", "thinking")
+    assert {name: given[name] for name in names if name in given} == passed
+
+
+def test_reasoning_effort_that_the_template_does_not_know_is_refused():
+    with pytest.raises(RequestError, match="knows no such thing") as caught:
+        renderer(Template()).render(conversation(reasoning_effort="high"))
+    assert caught.value.param == "reasoning_effort"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What clients are told about errors."""
 
 import json
+import logging
 
 import pytest
 from starlette.exceptions import HTTPException
 
+from octavo.entrypoints.openai import errors
 from octavo.entrypoints.openai.errors import (
     BodyTooLargeError,
     ServerStoppingError,
@@ -19,6 +21,7 @@ from octavo.types.errors import (
     QueueFullError,
     RequestError,
 )
+from octavo.utils.logging import _JsonFormatter
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,35 @@ def test_names_of_the_engine_become_fields_of_the_request():
     assert (str(said), said.param) == ("the prompt is empty", "messages")
     said = in_client_words(RequestError("max_tokens_x", None), names)
     assert (str(said), said.param) == ("max_tokens_x", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "remedy"),
+    [
+        (RequestError("the prompt is: my secret", "prompt"), "INFO", None),
+        (QueueFullError("full"), "ERROR", "max-waiting-requests"),
+        (GenerationError("NaN logits"), "ERROR", "send this one again"),
+        (EngineDeadError("device lost"), "ERROR", "start the server again"),
+        (ValueError("no"), "ERROR", "report"),
+    ],
+)
+def test_one_line_in_the_log_with_the_id_and_what_helps(monkeypatch, error, level, remedy):
+    lines = []
+    monkeypatch.setattr(errors.logger, "handle", lines.append)
+    monkeypatch.setattr(errors.logger, "level", logging.INFO)
+    describe(error, "r42")
+    (line,) = lines
+    assert line.levelname == level
+    assert line.fields["request_id"] == "r42"
+    assert "r42" in line.getMessage()
+    assert "secret" not in str(line.fields) + line.getMessage()
+    if remedy:
+        assert remedy in line.fields["remedy"]
+        assert type(error).__name__ in line.fields["cause"]
+
+
+def test_the_fields_of_a_line_are_json():
+    record = logging.LogRecord("octavo", logging.ERROR, "f", 1, "text", (), None)
+    record.fields = {"request_id": "r42", "status": 500}
+    entry = json.loads(_JsonFormatter().format(record))
+    assert (entry["message"], entry["request_id"], entry["status"]) == ("text", "r42", 500)

@@ -52,8 +52,8 @@ def exchanges():
 def start(handler, peer, exchanges, scope=None):
     context = ServerContext(
         engine=None, args=None, workers=Workers(), parser=RequestParser(False), prompts=None,
-        conversations=None, sampling=None, max_model_len=1, model_names=("m",), model_root="m",
-        started=0,
+        conversations=None, parsers=None, sampling=None, responses=None, max_model_len=1,
+        model_names=("m",), model_root="m", started=0,
     )  # fmt: skip
     app = EndpointApp(Endpoint("/", ("POST",), handler, RequestBody), context, exchanges)
     scope = {"type": "http", "headers": [], "path_params": {}} | (scope or {})

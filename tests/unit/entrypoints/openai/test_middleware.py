@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.entrypoints.openai.keys import ApiKeys
 from octavo.entrypoints.openai.middleware import APIKeyMiddleware, RequestIdMiddleware
 
 
@@ -42,7 +43,7 @@ async def call(app, path="/v1/models", headers=(), root_path=""):
     ],
 )
 async def test_keys(header, status):
-    app = APIKeyMiddleware(answer, ["one", "two"], ["/health"])
+    app = APIKeyMiddleware(answer, ApiKeys(["one", "two"]), ["/health"])
     headers = [] if header is None else [(b"authorization", header)]
     got, answered = await call(app, headers=headers)
     assert got == status
@@ -56,7 +57,7 @@ async def test_keys(header, status):
 )  # fmt: skip
 @pytest.mark.parametrize("root_path", ["", "/api"])
 async def test_open_paths_are_exact(path, status, root_path):
-    app = APIKeyMiddleware(answer, ["one"], ["/health"])
+    app = APIKeyMiddleware(answer, ApiKeys(["one"]), ["/health"])
     assert (await call(app, path, root_path=root_path))[0] == status
 
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from octavo.config.server import ServerArgs
-from octavo.entrypoints.openai.sockets import base_url, listening_socket
+from octavo.entrypoints.openai.sockets import base_url, listening_socket, listening_sockets
 from octavo.types.errors import ConfigError
 
 
@@ -71,3 +71,25 @@ def test_a_taken_port():
         args = ServerArgs(host="127.0.0.1", port=port)
         with pytest.raises(ConfigError, match=f"port {port}.*--port"), listening_socket(args):
             pass
+
+
+def test_several_processes_get_a_socket_each_on_one_port():
+    args = ServerArgs(host="127.0.0.1", port=0, api_server_count=3)
+    with listening_sockets(args) as sockets:
+        ports = {bound.getsockname()[1] for bound in sockets}
+        assert len(sockets) == 3
+        assert len({bound.fileno() for bound in sockets}) == 3
+        (port,) = ports
+        for bound in sockets:
+            bound.listen()
+        for count in (1, 2):
+            other = ServerArgs(host="127.0.0.1", port=port, api_server_count=count)
+            with pytest.raises(ConfigError, match="in use"), listening_sockets(other):
+                pass
+
+
+def test_several_processes_share_a_unix_socket(tmp_path):
+    args = ServerArgs(uds=str(tmp_path / "s"), api_server_count=2)
+    with listening_sockets(args) as sockets:
+        assert sockets[0] is sockets[1]
+    assert not (tmp_path / "s").exists()

@@ -2,7 +2,8 @@ import torch
 from torch import nn
 
 from octavo.layers.attention import Attention
-from octavo.models.common.decoder import DecoderLayer
+from octavo.layers.norm import RMSNorm
+from octavo.models.common.decoder_layers import DecoderLayer
 from octavo.models.interfaces import CausalLM
 from octavo.models.llama import LlamaForCausalLM
 from octavo.models.qwen3 import Qwen3ForCausalLM
@@ -49,7 +50,10 @@ def test_layer_returns_what_is_yet_to_be_added(tiny_files):
         def forward(self, x, *_):
             return torch.full_like(x, self.amount)
 
-    layer = DecoderLayer(model_context(tiny_files), Add(2.0), Add(5.0))
+    def build_norm(context):
+        return RMSNorm(context, 72, 1e-5)
+
+    layer = DecoderLayer(model_context(tiny_files), Add(2.0), Add(5.0), build_norm)
     for norm in (layer.input_layernorm, layer.post_attention_layernorm):
         norm.weight.data.fill_(1.0)
     x, residual = layer(torch.zeros(1, 72), torch.ones(1, 72), None, None)

@@ -5,7 +5,7 @@ from torch import nn
 from octavo.layers.embedding import ParallelLMHead, VocabParallelEmbedding
 from octavo.layers.linear import MergedColumnParallelLinear, QKVParallelLinear
 from octavo.layers.norm import RMSNorm
-from octavo.models.common.weights import weight_map
+from octavo.models.common.weights import CheckpointLayout, weight_map
 from octavo.types.errors import CheckpointError
 from support.layer_context import layer_context
 
@@ -101,3 +101,53 @@ def test_unknown_and_misshapen_tensors():
         weights.load([("block.x", torch.zeros(1))])
     with pytest.raises(CheckpointError, match=r"norm.weight has shape \[9\].* says \[8\]"):
         weights.load([("norm.weight", torch.zeros(9))])
+
+
+def test_other_names():
+    layout = CheckpointLayout(names=(("block", "h.0"), ("norm", "ln_f"), ("lm_head", "out")))
+    names = set(weight_map(Toy(), PACKED, layout).targets)
+    assert {"h.0.q_proj.weight", "ln_f.weight", "out.weight", "embed.weight"} <= names
+    assert CheckpointLayout(names=(("a.b", "c"), ("c", ""))).name("x.a.b.y.ab") == "x.y.ab"
+
+
+@pytest.mark.parametrize(("rank", "size"), [(0, 1), (1, 2)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("by_head", [False, True])
+def test_whole_tensors(rank, size, transposed, by_head):
+    """One tensor for q, k and v leads to the same parameters as three."""
+    toy, other = Toy(rank, size), Toy(rank, size)
+    parts = weight_map(toy, PACKED)
+    tensors = tensors_of(parts)
+    parts.load(tensors.items())
+    layout = CheckpointLayout(
+        whole={"qkv_proj": "wqkv"},
+        by_head=by_head,
+        transposed=("qkv_proj",) if transposed else (),
+    )
+    for param in ("weight", "bias"):
+        q, k, v = (tensors.pop(f"block.{part}_proj.{param}") for part in "qkv")
+        if by_head:  # two KV heads of size 4, each with two queries
+            heads = [t.unflatten(0, (2, -1, 4)) for t in (q, k, v)]
+            whole = torch.cat(heads, dim=1).flatten(0, 2)
+        else:
+            whole = torch.cat([q, k, v])
+        tensors[f"block.wqkv.{param}"] = whole.T if transposed and whole.ndim > 1 else whole
+    weights = weight_map(other, PACKED, layout)
+    assert {name: t.shape for name, t in weights.targets.items()} == {
+        name: tuple(t.shape) for name, t in tensors.items()
+    }
+    assert weights.load(tensors.items()) == set(tensors)
+    for ours, expected in zip(other.parameters(), toy.parameters(), strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_a_prefix_may_be_left_out_and_buffers_are_ignored():
+    layout = CheckpointLayout(
+        names=(("embed", "transformer.embed"),), prefix="transformer.", buffers=(".mask",)
+    )
+    weights = weight_map(Toy(), PACKED, layout)
+    assert weights.canonical("embed.weight") == "transformer.embed.weight"
+    assert weights.canonical("norm.weight") == "norm.weight"
+    assert weights.ignores("block.mask")
+    assert not weights.ignores("block.masks")
+    assert weights.load([("embed.weight", torch.ones(10, 8))]) == {"transformer.embed.weight"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Any
 
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import (
@@ -21,7 +20,6 @@ from octavo.entrypoints.openai.generation import (
     follow,
     start,
 )
-from octavo.entrypoints.openai.limits import MAX_PROMPTS, MAX_SEQUENCES
 from octavo.entrypoints.openai.logprobs import LogprobsFormatter, prompt_logprobs
 from octavo.entrypoints.openai.prompts import Prompt
 from octavo.entrypoints.openai.schema.completion import (
@@ -31,6 +29,7 @@ from octavo.entrypoints.openai.schema.completion import (
     CompletionResponse,
 )
 from octavo.entrypoints.openai.streaming import ChunkTemplate, to_json
+from octavo.entrypoints.openai.text_prompts import completion_prompts
 from octavo.types.errors import RequestError
 from octavo.types.outputs import CompletionOutput, PositionLogprobs, RequestOutput
 from octavo.types.sampling_params import SamplingParams
@@ -44,7 +43,7 @@ async def create_completion(
     """Go on with one or several prompts."""
     stream = StreamSettings.of(body, context.args.enable_force_include_usage)
     params = _sampling_params(context, body)
-    prompts = await _prompts(context, body, params.n)
+    prompts = await completion_prompts(context, body, params.n)
     response_id = f"cmpl-{body.request_id or info.id}"
     outputs = start(
         context,
@@ -259,33 +258,12 @@ def _sampling_params(context: ServerContext, body: CompletionRequest) -> Samplin
     )
 
 
-async def _prompts(context: ServerContext, body: CompletionRequest, n: int) -> list[Prompt]:
-    texts, ids = _sources(body.prompt)
-    count = len(texts) + len(ids)
-    if count > MAX_PROMPTS:
-        raise RequestError(f"prompt has {count} entries; at most {MAX_PROMPTS}", "prompt")
-    if count * n > MAX_SEQUENCES:
-        raise RequestError(f"{count} prompts x n={n} are more than {MAX_SEQUENCES} sequences", "n")
-    truncate = body.truncate_prompt_tokens is not None
-    if ids:
-        return context.prompts.from_ids(ids, truncate=truncate)
-    return await context.prompts.from_texts(
-        texts, add_special_tokens=body.add_special_tokens is not False, truncate=truncate
-    )
-
-
-def _sources(prompt: str | list[Any]) -> tuple[list[str], list[list[int]]]:
-    """(texts, lists of token ids) of a request, one of them empty."""
-    if isinstance(prompt, str):
-        return [prompt], []
-    kinds = {type(entry) for entry in prompt}
-    if not prompt:
-        raise RequestError("prompt is an empty list; send at least one prompt", "prompt")
-    if len(kinds) > 1:
-        raise RequestError("prompt mixes texts, token ids and lists; use one kind", "prompt")
-    if kinds == {str}:
-        return prompt, []
-    return [], [prompt] if kinds == {int} else prompt
-
-
-ENDPOINTS = (Endpoint("/v1/completions", ("POST",), create_completion, CompletionRequest),)
+ENDPOINTS = (
+    Endpoint(
+        "/v1/completions",
+        ("POST",),
+        create_completion,
+        CompletionRequest,
+        reply=CompletionResponse,
+    ),
+)

@@ -29,6 +29,6 @@ def _card(context: ServerContext, name: str) -> ModelCard:
 
 
 ENDPOINTS = (
-    Endpoint("/v1/models", ("GET",), list_models),
-    Endpoint("/v1/models/{model:path}", ("GET",), retrieve_model),
+    Endpoint("/v1/models", ("GET",), list_models, reply=ModelList),
+    Endpoint("/v1/models/{model:path}", ("GET",), retrieve_model, reply=ModelCard),
 )

@@ -59,6 +59,13 @@ def _kind(
 
 
 ENDPOINTS = (
-    Endpoint("/tokenize", ("POST",), tokenize, _kind),
-    Endpoint("/detokenize", ("POST",), detokenize, DetokenizeRequest),
+    Endpoint(
+        "/tokenize",
+        ("POST",),
+        tokenize,
+        _kind,
+        bodies=(TokenizeTextRequest, TokenizeChatRequest),
+        reply=TokenizeResponse,
+    ),
+    Endpoint("/detokenize", ("POST",), detokenize, DetokenizeRequest, reply=DetokenizeResponse),
 )

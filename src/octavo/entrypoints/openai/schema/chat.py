@@ -16,7 +16,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "media_io_kwargs": (None, {}),
     "mm_processor_kwargs": (None, {}),
     "modalities": (None, [], ["text"]),
-    "reasoning_effort": (None, "none"),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
@@ -38,6 +37,9 @@ class ChatRequest(GenerationBody, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None  # False: at most one call
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None  # False: reasoning is left out of the answer
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -74,12 +76,33 @@ class ChatLogprobs(msgspec.Struct):
     content: list[ChatLogprob]
 
 
+class FunctionCall(msgspec.Struct):
+    """A tool's name and its arguments, which are JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct):
+    """One call that the model wants made."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+
 class ChatMessage(msgspec.Struct):
-    """The model's answer."""
+    """The model's answer; content is null where it is calls or reasoning only.
+
+    Reasoning goes by the two names that clients look for.
+    """
 
     role: str
-    content: str
+    content: str | None
     refusal: None = None
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from octavo.entrypoints.openai.structure import structure_names
+
 # Fields of other servers and of the OpenAI API that would change the answer and can't be
 # honoured: name -> the values that ask for nothing.
 _REFUSED: dict[str, tuple[Any, ...]] = {
@@ -22,8 +24,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "logprob_token_ids": (None, []),
     "prompt_embeds": (None,),
     "repetition_detection": (None,),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": (None, {}),
     "thinking_token_budget": (None,),
     "use_beam_search": (None, False),
 }
@@ -95,6 +95,8 @@ class GenerationBody(RequestBody, kw_only=True):
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
     skip_reading_prefix_cache: bool | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
     vllm_xargs: dict[str, Any] | None = None  # for LogitsProcessor plug-ins
 
     stream: bool | None = None
@@ -108,7 +110,7 @@ class GenerationBody(RequestBody, kw_only=True):
 
     def field_names(self) -> Mapping[str, str]:
         """See RequestBody."""
-        return {"extra_args": "vllm_xargs"}
+        return {"extra_args": "vllm_xargs", **structure_names(self.response_format)}
 
 
 class PromptTokensDetails(msgspec.Struct):

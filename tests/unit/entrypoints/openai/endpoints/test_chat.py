@@ -135,7 +135,7 @@ async def test_prompt_logprobs(client):
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"chat_template": "x"}, "chat_template"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),

@@ -1,0 +1,1 @@
+"""Reasoning in a model's answer: how each family marks it, and where an answer begins."""

@@ -1,0 +1,1 @@
+"""Kernels of the CPU in C, compiled on the machine that runs them."""

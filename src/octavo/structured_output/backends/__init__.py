@@ -1,0 +1,1 @@
+"""Libraries that grammars are compiled with, one file each."""

@@ -50,6 +50,18 @@ def test_every_module_says_what_it_is():
         assert doc.split("\n")[0].rstrip().endswith((".", ":")) or "\n\n" not in doc, path
 
 
+# Packages of extras may be missing, ours may not.
+IMPORT_ENTRIES = """
+import ast, importlib, sys
+for module, attribute in ast.literal_eval(sys.argv[1]):
+    try:
+        getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] not in ("matplotlib", "xgrammar", "redis", "opentelemetry"):
+            raise
+"""
+
+
 def test_every_registry_entry_imports():
     registries = []
     for path in SOURCE.rglob("*.py"):
@@ -59,9 +71,5 @@ def test_every_registry_entry_imports():
                 if colon and module.startswith("octavo.") and attribute.isidentifier():
                     registries.append((module, attribute))
     assert registries
-    code = "\n".join(
-        f"import importlib; getattr(importlib.import_module({module!r}), {attribute!r})"
-        for module, attribute in sorted(set(registries))
-        if "triton" not in module
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    entries = [entry for entry in sorted(set(registries)) if "triton" not in entry[0]]
+    subprocess.run([sys.executable, "-c", IMPORT_ENTRIES, repr(entries)], check=True)

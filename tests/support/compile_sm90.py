@@ -32,6 +32,7 @@ from octavo.kernels.paged_prefill import build_prefill_map, paged_prefill, prefi
 from octavo.kernels.slot_tables import NUM_FEATURES, NUM_WORDS, SlotTables
 from octavo.kernels.stream_gemm import MAX_TILES, GemmConfig, GemvConfig, stream_gemm
 from octavo.kernels.stream_gemm_table import measured_configs
+from octavo.kernels.token_masks import keep_masked
 from octavo.kernels.top_logprobs import top_logprobs
 
 BF16 = torch.bfloat16
@@ -114,6 +115,7 @@ def _sampling_kernels() -> None:
         logits = _zeros(4, vocab, dtype=dtype)
         sample.greedy(logits)
         sample.greedy_checked(logits)
+        keep_masked(logits, slots, _zeros(4, vocab // 32, dtype=int32))
         for edits in (False, True):
             draw(logits, slots, positions, tables, edits=edits)
         for normalize in (False, True):

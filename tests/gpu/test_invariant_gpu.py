@@ -114,26 +114,10 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: PLC0415 (slow)
+    from support.tiny_models import save_wide_qwen3  # noqa: PLC0415 (slow)
 
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCAB,
-        hidden_size=256,
-        intermediate_size=704,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        head_dim=64,
-        max_position_embeddings=2048,
-        eos_token_id=0,
-    )
-    model = Qwen3ForCausalLM(config).float()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.data.normal_(0, 0.1)
     folder = tmp_path_factory.mktemp("tiny-qwen3")
-    model.save_pretrained(folder)
+    save_wide_qwen3(folder, vocab_size=VOCAB, intermediate_size=704, num_hidden_layers=3)
     return folder
 
 

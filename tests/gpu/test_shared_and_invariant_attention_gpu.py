@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,6 +14,7 @@ pytestmark = [
 cases = pytest.importorskip("support.kernel_cases", exc_type=ImportError)
 from octavo.attention.backends.triton_invariant import TritonInvariant  # noqa: E402
 from octavo.attention.interface import AttentionParams  # noqa: E402
+from support.attention_steps import rows_of  # noqa: E402
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 QWEN3_8B = (32, 8, 128)
@@ -99,32 +98,6 @@ def attend(step, params):
     first, second = (backend.forward(step.q, step.kv, metadata, params) for _ in range(2))
     assert torch.equal(first, second)
     return first
-
-
-def rows_of(step, wanted):
-    """(a step of rows of another, cut as told, their tokens in it); (row, query tokens, length)."""
-    batch = step.batch
-    starts, lengths = batch.query_start_loc_cpu, batch.seq_lens_cpu
-    tokens: list[int] = []
-    for row, query_len, seq_len in wanted:
-        end = int(starts[row + 1]) - (int(lengths[row]) - seq_len)
-        tokens += range(end - query_len, end)
-    query_lens = [query_len for _, query_len, _ in wanted]
-    new_starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
-    new_lengths = np.asarray([seq_len for _, _, seq_len in wanted], dtype=np.int32)
-    part = dataclasses.replace(
-        batch,
-        query_start_loc=torch.from_numpy(new_starts).cuda(),
-        seq_lens=torch.from_numpy(new_lengths).cuda(),
-        slots=batch.slots[[row for row, _, _ in wanted]],
-        query_start_loc_cpu=new_starts,
-        seq_lens_cpu=new_lengths,
-        num_rows=len(wanted),
-        num_tokens=int(new_starts[-1]),
-        max_query_len=max(query_lens),
-        max_seq_len=int(new_lengths.max()),
-    )
-    return dataclasses.replace(step, q=step.q[tokens], batch=part), tokens
 
 
 KINDS = [

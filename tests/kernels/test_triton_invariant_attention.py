@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
 from octavo.attention.interface import AttentionParams
+from support.attention_steps import rows_of
 from support.interpreter import require_interpreter
 
 require_interpreter()
@@ -90,33 +90,6 @@ def run(step, params, *, padding=0, divided=None):
         tasks = found.tasks.view(-1, 16)[: int(found.counters[0])]
         assert bool((tasks[:, 7] >= 0).any()) == divided
     return out
-
-
-def rows_of(step, wanted):
-    """(a step of rows of another, cut as told, their tokens in it); (row, query tokens, length)."""
-    batch = step.batch
-    starts, lengths = batch.query_start_loc_cpu, batch.seq_lens_cpu
-    tokens: list[int] = []
-    for row, query_len, seq_len in wanted:
-        # The row's last token is at starts[row + 1] - 1 and its position lengths[row] - 1.
-        end = int(starts[row + 1]) - (int(lengths[row]) - seq_len)
-        tokens += range(end - query_len, end)
-    query_lens = [query_len for _, query_len, _ in wanted]
-    new_starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
-    new_lengths = np.asarray([seq_len for _, _, seq_len in wanted], dtype=np.int32)
-    part = dataclasses.replace(
-        batch,
-        query_start_loc=torch.from_numpy(new_starts),
-        seq_lens=torch.from_numpy(new_lengths),
-        slots=batch.slots[[row for row, _, _ in wanted]],
-        query_start_loc_cpu=new_starts,
-        seq_lens_cpu=new_lengths,
-        num_rows=len(wanted),
-        num_tokens=int(new_starts[-1]),
-        max_query_len=max(query_lens),
-        max_seq_len=int(new_lengths.max()),
-    )
-    return dataclasses.replace(step, q=step.q[tokens], batch=part), tokens
 
 
 KINDS = [

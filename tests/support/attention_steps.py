@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from octavo.attention.interface import (
     CommonAttentionMetadata,
     SharedPrefixRows,
 )
+from octavo.kernels.reference.attention import paged_attention
 
 
 @dataclass
@@ -114,4 +116,63 @@ def make_step(
         kv=cache.to(device)[:, layer],
         batch=batch,
         rows=table[slots].to(device),
+    )
+
+
+def rows_of(step: Step, wanted: Sequence[tuple[int, int, int]]) -> tuple[Step, list[int]]:
+    """(a step of rows of another, cut as told, their tokens in it); (row, query tokens, length)."""
+    batch, device = step.batch, step.q.device
+    starts, lengths = batch.query_start_loc_cpu, batch.seq_lens_cpu
+    tokens: list[int] = []
+    for row, query_len, seq_len in wanted:
+        # The row's last token is at starts[row + 1] - 1 and its position lengths[row] - 1.
+        end = int(starts[row + 1]) - (int(lengths[row]) - seq_len)
+        tokens += range(end - query_len, end)
+    query_lens = [query_len for _, query_len, _ in wanted]
+    new_starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    new_lengths = np.asarray([seq_len for _, _, seq_len in wanted], dtype=np.int32)
+    part = dataclasses.replace(
+        batch,
+        query_start_loc=torch.from_numpy(new_starts).to(device),
+        seq_lens=torch.from_numpy(new_lengths).to(device),
+        slots=batch.slots[[row for row, _, _ in wanted]],
+        query_start_loc_cpu=new_starts,
+        seq_lens_cpu=new_lengths,
+        num_rows=len(wanted),
+        num_tokens=int(new_starts[-1]),
+        max_query_len=max(query_lens),
+        max_seq_len=int(new_lengths.max()),
+    )
+    return dataclasses.replace(step, q=step.q[tokens], batch=part), tokens
+
+
+def small_params(
+    num_heads: int = 6,
+    num_kv_heads: int = 2,
+    head_size: int = 16,
+    window: int | None = None,
+    **more,
+) -> AttentionParams:
+    return AttentionParams(
+        scale=head_size**-0.5,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        sliding_window=window,
+        **more,
+    )
+
+
+def expected(step: Step, params: AttentionParams) -> torch.Tensor:
+    """What the oracle makes of a step."""
+    return paged_attention(
+        step.q,
+        step.kv,
+        step.batch.query_start_loc,
+        step.batch.seq_lens,
+        step.rows,
+        params.scale,
+        params.sliding_window,
+        params.soft_cap,
+        alibi_slopes=params.alibi_slopes,
     )

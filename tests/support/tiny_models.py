@@ -228,6 +228,29 @@ def save_tiny(family: str, folder: Path, **changes) -> transformers.PreTrainedMo
     return model
 
 
+def save_wide_qwen3(
+    folder: Path, *, vocab_size: int, intermediate_size: int, num_hidden_layers: int
+) -> None:
+    """A Qwen3 of heads a GPU's kernels are made for, in float32; always the same weights."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=vocab_size,
+        hidden_size=256,
+        intermediate_size=intermediate_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=2048,
+        eos_token_id=0,
+    )
+    model = transformers.Qwen3ForCausalLM(config).float()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.normal_(0, 0.1)
+    model.save_pretrained(folder)
+
+
 def model_context(files: ModelFiles, *, max_model_len: int = 512, dtype=torch.float32):
     """A context for one CPU rank, as the worker makes it."""
     config = files.config()

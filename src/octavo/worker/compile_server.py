@@ -93,10 +93,10 @@ class CompileServer:
         if _parent_is_gone():
             self._pool.stop()
             raise SystemExit(1)
-        if self._num_start_jobs is None:
+        if self._num_start_jobs is None or self._start_is_told:
             return
         done = sum(self._order[result.job] < self._num_start_jobs for result in self._results)
-        if done == self._num_start_jobs and not self._start_is_told:
+        if done == self._num_start_jobs:
             self._start_is_told = True
             self._write_manifest(complete=False)
             self._tell(StartReady(*self._summary()))

@@ -1,14 +1,13 @@
-import dataclasses
 import math
 
 import pytest
 import torch
 
 from octavo.attention.backends.cpu_native import CPUNativeAttention
-from octavo.attention.interface import AttentionParams
 from octavo.kernels.cpu.attention import paged_attention as native_attention
-from octavo.kernels.reference.attention import paged_attention
-from support.attention_steps import make_setup, make_step
+from support.attention_steps import expected as expect
+from support.attention_steps import make_setup, make_step, rows_of
+from support.attention_steps import small_params as params
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 pytestmark = pytest.mark.skipif(
@@ -16,34 +15,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def params(num_heads=6, num_kv_heads=2, head_size=16, window=None, **more):
-    return AttentionParams(
-        scale=head_size**-0.5,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        sliding_window=window,
-        **more,
-    )
-
-
 def run(step, layer, block_size):
     backend = CPUNativeAttention(make_setup(layer, block_size, dtype=step.q.dtype))
     return backend.forward(step.q, step.kv, backend.build_metadata(step.batch), layer)
-
-
-def expect(step, layer):
-    batch = step.batch
-    return paged_attention(
-        step.q,
-        step.kv,
-        batch.query_start_loc,
-        batch.seq_lens,
-        step.rows,
-        layer.scale,
-        layer.sliding_window,
-        layer.soft_cap,
-    )
 
 
 STEPS = {
@@ -91,21 +65,8 @@ def test_a_token_depends_on_no_other_row_and_not_on_its_chunk():
     whole = make_step([50], [50], layer, 16)
     together = run(whole, layer, 16)
     for first in (49, 40, 17):
-        part = make_step([50], [50], layer, 16)
-        part.q = part.q[first:].contiguous()
-        part.batch = dataclass_replace(part.batch, first)
+        part, _ = rows_of(whole, [(0, 50 - first, 50)])
         assert torch.equal(run(part, layer, 16), together[first:])
-
-
-def dataclass_replace(batch, first):
-    """The same sequence, of which the step has only the tokens from `first` on."""
-    starts = torch.tensor([0, batch.num_tokens - first], dtype=torch.int32)
-    return dataclasses.replace(
-        batch,
-        query_start_loc=starts,
-        query_start_loc_cpu=starts.numpy(),
-        num_tokens=batch.num_tokens - first,
-    )
 
 
 def test_nan_is_not_hidden_and_stays_in_its_row():

@@ -4,41 +4,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.attention.backends.torch_sdpa import TorchSDPA
 from octavo.attention.interface import AttentionParams
-from octavo.kernels.reference.attention import paged_attention
+from support.attention_steps import expected as expect
 from support.attention_steps import make_setup, make_step
+from support.attention_steps import small_params as params
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
-
-
-def params(num_heads=6, num_kv_heads=2, head_size=16, window=None, **more):
-    return AttentionParams(
-        scale=head_size**-0.5,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        sliding_window=window,
-        **more,
-    )
 
 
 def run(step, layer, block_size):
     backend = TorchSDPA(make_setup(layer, block_size, dtype=step.q.dtype))
     return backend.forward(step.q, step.kv, backend.build_metadata(step.batch), layer)
-
-
-def expect(step, layer):
-    batch = step.batch
-    return paged_attention(
-        step.q,
-        step.kv,
-        batch.query_start_loc,
-        batch.seq_lens,
-        step.rows,
-        layer.scale,
-        layer.sliding_window,
-        layer.soft_cap,
-        alibi_slopes=layer.alibi_slopes,
-    )
 
 
 STEPS = {

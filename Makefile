@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SETUP := python3 tools/setup.py --venv $(VENV)
 
-.PHONY: serve test test-full test-gpu check docs size clean
+.PHONY: serve test test-full test-gpu check docs docs-site size clean
 
 serve:  ## Set up and serve the small real model, with a chat page at http://localhost:8000/
 	$(SETUP) --with demo
@@ -15,7 +15,7 @@ test:  ## Set up and pass the checks and the tests (CPU, under 20 minutes on two
 	$(BIN)/python -m pytest -q -m "not gpu and not slow" $(ARGS)
 
 test-full:  ## The long runs too
-	$(SETUP) --with demo --with test --with dev
+	$(SETUP) --with demo --with test --with dev --with examples
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -q -m "not gpu" $(ARGS)
 
@@ -34,6 +34,10 @@ check:  ## Lint, format, types, import contracts
 docs:  ## Rewrite the generated parts of docs/
 	$(SETUP)
 	$(BIN)/python tools/architecture_map.py
+
+docs-site:  ## Build docs/ as a site in build/docs; a broken link is an error
+	$(SETUP) --with docs
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
 
 size:  ## Lines per package, the largest files
 	$(SETUP)

@@ -5,26 +5,34 @@ that all that is measured is on this side of it: messages, detokenizing, server-
 The answers are compared with what the stub sent: nothing may be lost, repeated or out of order.
 
     python benchmarks/front_end_cost.py --streams 500 --tokens 200 --json out.json
+
+With `--peer PYTHON`, a Python that has vLLM, its API process is measured the same way: its own
+engine core runs an executor without a model (benchmarks/peer) that gives the same tokens at the
+same pace, and `--peer-model` is a folder with the same tokenizer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import uvloop
 import zmq
 
+from octavo.checkpoints.locate import find_model
 from octavo.config.engine_args import EngineArgs
 from octavo.config.server import ServerArgs
 from octavo.engine.async_llm import AsyncLLM
@@ -52,13 +60,13 @@ def run_core(address: ClientAddress, step: float) -> None:
     inputs = context.socket(zmq.DEALER)
     inputs.setsockopt(zmq.IDENTITY, IDENTITY)
     outputs = context.socket(zmq.PUSH)
-    for socket, place in ((inputs, address.input), (outputs, address.output)):
-        socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
-        socket.connect(place)
+    for side, place in ((inputs, address.input), (outputs, address.output)):
+        side.setsockopt(zmq.SNDHWM, 0)
+        side.setsockopt(zmq.RCVHWM, 0)
+        side.connect(place)
     codec = Codec()
-    for socket in (inputs, outputs):
-        socket.send_multipart(codec.encode(MessageType.HELLO))
+    for side in (inputs, outputs):
+        side.send_multipart(codec.encode(MessageType.HELLO))
     facts = EngineFacts(1 << 16, 16, 1 << 30, MAX_MODEL_LEN, 16)
     outputs.send_multipart(codec.encode(MessageType.READY, facts))
     script: list[int] = []
@@ -142,8 +150,14 @@ async def measure(port: int, pid: int, kind: str, streams: int, tokens: int) -> 
         path, field = "/v1/completions", "text"
         body |= {"prompt": TEXT}
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}"
-    request = head.encode() + b"\r\n\r\n" + data
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        "Connection: close",
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+    ]
+    request = "\r\n".join([*lines, "", ""]).encode() + data
     (alone,) = await asyncio.gather(read_stream(port, request))
     expected = texts_of(alone, field)
     server = psutil.Process(pid)
@@ -176,12 +190,90 @@ def texts_of(answer: bytes, field: str) -> str:
     return "".join(texts)
 
 
+@contextlib.contextmanager
+def octavo_server(step_ms: float) -> Iterator[tuple[int, int]]:
+    """(port, process id) of octavo's API process, attached to the stub."""
+    with (
+        tempfile.TemporaryDirectory(prefix="octavo-") as directory,
+        contextlib.ExitStack() as stack,
+    ):
+        words = [sys.executable, __file__, "--directory", directory, "--step-ms", str(step_ms)]
+        quiet = {**os.environ, "OCTAVO_LOGGING_LEVEL": "WARNING"}
+        server, _ = [
+            stack.enter_context(ended([*words, "--role", role], quiet))
+            for role in ("server", "core")
+        ]
+        port_file = Path(directory) / "port"
+        while not (port_file.exists() and port_file.read_text()):
+            time.sleep(0.1)
+            assert server.poll() is None, "the server did not start"
+        yield int(port_file.read_text()), server.pid
+
+
+@contextlib.contextmanager
+def peer_server(args: argparse.Namespace, chat_template: str) -> Iterator[tuple[int, int]]:
+    """(port, process id) of vLLM's API process; its engine core runs no model."""
+    with socket.socket() as free, tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        template.write(chat_template)
+        template.flush()
+        flags = {
+            "model": args.peer_model,
+            "load-format": "dummy",
+            "max-model-len": MAX_MODEL_LEN,
+            "max-num-seqs": 2048,
+            "max-num-batched-tokens": 1 << 16,
+            "distributed-executor-backend": "scripted_executor.ScriptedExecutor",
+            "chat-template": template.name,
+            "host": "127.0.0.1",
+            "port": port,
+        }
+        words = [args.peer, "-m", "vllm.entrypoints.openai.api_server"]
+        words += [f"--{name}={value}" for name, value in flags.items()]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parent / "peer"),
+            "FRONT_END_STEP_SECONDS": str(args.step_ms / 1e3),
+            "VLLM_LOGGING_LEVEL": "WARNING",
+        }
+        with ended([*words, "--disable-uvicorn-access-log"], environment) as server:
+            while not answers(port):
+                time.sleep(0.5)
+                assert server.poll() is None, "the peer did not start"
+            yield port, server.pid
+
+
+@contextlib.contextmanager
+def ended(words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen]:
+    """A process that is ended afterwards."""
+    process = subprocess.Popen(words, env=environment)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether a server listens there."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
+            return True
+    except OSError:
+        return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--step-ms", type=float, default=50.0, help="time between two tokens")
     parser.add_argument("--kind", nargs="+", default=["completions", "chat"])
+    parser.add_argument("--peer", help="a Python with vLLM, to measure beside octavo")
+    parser.add_argument("--peer-model", help="a folder with the same tokenizer, for vLLM")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds; the sides take turns")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--role", choices=["core", "server"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", help=argparse.SUPPRESS)
@@ -193,27 +285,21 @@ def main() -> None:
         else:
             run_server(address, Path(args.directory) / "port")
         return
-    with tempfile.TemporaryDirectory(prefix="octavo-") as directory:
-        words = [sys.executable, __file__, "--directory", directory, "--step-ms", str(args.step_ms)]
-        quiet = {**os.environ, "OCTAVO_LOGGING_LEVEL": "WARNING"}
-        roles = [
-            subprocess.Popen([*words, "--role", role], env=quiet) for role in ("server", "core")
-        ]
-        try:
-            port_file = Path(directory) / "port"
-            while not (port_file.exists() and port_file.read_text()):
-                time.sleep(0.1)
-                assert roles[0].poll() is None, "the server did not start"
-            port = int(port_file.read_text())
-            figures = {
-                kind: uvloop.run(measure(port, roles[0].pid, kind, args.streams, args.tokens))
-                for kind in args.kind
-            }
-        finally:
-            for process in roles:
-                process.terminate()
-            for process in roles:
-                process.wait()
+    sides = {"octavo": lambda: octavo_server(args.step_ms)}
+    if args.peer is not None:
+        model = config().model
+        files = find_model(model.model, None, None, weights=False)
+        sides["peer"] = lambda: peer_server(args, files.chat_templates()["default"])
+    figures: dict[str, dict[str, list[dict[str, float]]]] = {
+        kind: {side: [] for side in sides} for kind in args.kind
+    }
+    for _ in range(args.repeat):
+        for side, start in sides.items():
+            with start() as (port, pid):
+                for kind in args.kind:
+                    run = uvloop.run(measure(port, pid, kind, args.streams, args.tokens))
+                    print(side, kind, run, file=sys.stderr)
+                    figures[kind][side].append(run)
     report = {
         "machine": platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),

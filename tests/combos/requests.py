@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from octavo.types.sampling_extras import RepetitionDetectionParams, ThinkingMarks
 from octavo.types.sampling_params import SamplingParams
 
 MAX_MODEL_LEN = 128
@@ -54,6 +55,7 @@ def workload(plain) -> list[Work]:
         *_sampled(),
         *_penalized(),
         *_limited(plain),
+        *_shaped(),
         *_scored(),
     ]
     assert len({work.name for work in found}) == len(found)
@@ -156,6 +158,41 @@ def _limited(plain) -> list[Work]:
         Work("one token", ids(33, 9), greedy(1)),
         Work("no text", ids(34, 9), greedy(8, detokenize=False)),
         Work("last of a long prompt", ids(90, 10), greedy(8, truncate_prompt_tokens=40)),
+    ]
+
+
+def _shaped() -> list[Work]:
+    """The stages that few requests use, also where a text is long enough to be put back."""
+    marks = ThinkingMarks([[60]], [[61, 62]], inside=True)
+    loop = RepetitionDetectionParams(max_pattern_size=6, min_count=3)
+    # Of few tokens, two of them breakers, repetitions are made.
+    few = {"allowed_token_ids": [30, 40, 41, 6]}
+    strong = few | {"dry_multiplier": 3.0}
+    steep = few | {"dry_multiplier": 0.5, "dry_base": 8.0, "dry_allowed_length": 1}
+    quick = {"mirostat_mode": 2, "mirostat_tau": 1.0, "mirostat_eta": 1.0, "temperature": 0.4}
+    return [
+        Work("dry", ids(9, 20) * 2, greedy(40, dry_multiplier=6.0, dry_allowed_length=1)),
+        Work("dry, drawn", FOX, seeded(31, 44, **steep, temperature=0.7)),
+        Work("dry, a window", ids(9, 20), seeded(43, 44, **steep, dry_penalty_last_n=4)),
+        Work("dry, no breakers", COUNT, seeded(41, 30, **strong, dry_sequence_breakers=[])),
+        Work("mirostat", ids(5, 21), seeded(32, 44, mirostat_mode=2, mirostat_tau=2.0)),
+        Work(
+            "mirostat, quick",
+            ids(40, 22),
+            seeded(33, 30, **quick),
+        ),
+        Work("mirostat 1", ids(6, 23), seeded(34, 30, mirostat_mode=1, mirostat_tau=1.5, n=2)),
+        Work("typical", ids(7, 24), seeded(35, 20, typical_p=0.5, top_p=0.95)),
+        Work("xtc", ids(7, 25), seeded(46, 20, xtc_probability=0.5, xtc_threshold=0.004, n=2)),
+        Work("sigma", ids(7, 26), seeded(37, 20, top_n_sigma=1.5, temperature=1.8)),
+        Work(
+            "dynamic",
+            ids(7, 27),
+            seeded(38, 30, dynatemp_range=0.6, dynatemp_exponent=3.0, temperature=0.7),
+        ),
+        Work("budget", ids(8, 28), greedy(30, thinking_token_budget=7, thinking_marks=marks)),
+        Work("no budget", ids(8, 29), seeded(39, 9, thinking_token_budget=0, thinking_marks=marks)),
+        Work("loop", ids(8, 30), greedy(60, repetition_detection=loop, logit_bias={70: 30.0})),
     ]
 
 

@@ -76,7 +76,7 @@ def test_every_parameter_matters_to_some_request(family, name):
     tiny = family(name)
     idle = {name for work in tiny.works for name in changed_parameters(work.params)}
     idle -= {"detokenize", "logprobs", "prompt_logprobs", "max_tokens", "temperature", "n", "seed"}
-    assert len(idle) == 16
+    assert len(idle) == 33
     for work, answer in zip(tiny.works, tiny.expected, strict=True):
         outcome = [(made.token_ids, made.text) for made in answer.sequences]
         for parameter in idle & changed_parameters(work.params):

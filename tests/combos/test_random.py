@@ -22,7 +22,9 @@ def random_request(rng: random.Random, number: int) -> Work:
         prompt = prompt[: rng.randint(1, len(prompt))] + ids(rng.randint(1, 20), rng.randrange(50))
     scored = rng.random() < 0.15
     params = msgspec.structs.replace(
-        random_params(rng, 331),
+        random_params(rng, 331, rare=rng.random() < 0.4),
+        dry_breaker_ids=None,
+        dry_sequence_breakers=rng.choice([None, [], ["e", "th"]]),
         eos_token_ids=None,
         bad_words_token_ids=None,
         bad_words=rng.sample(["e", "th", "fox", "世", "\u00e9", "10"], 2) if scored else None,

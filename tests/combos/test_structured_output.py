@@ -10,7 +10,7 @@ import pytest
 
 from combos.answers import assert_same
 from combos.requests import Work, greedy, ids, seeded
-from combos.runs import Mix, run
+from combos.runs import Mix, run, serve, start
 from octavo.types.sampling_params import StructuredOutputsParams
 from support.random_schemas import random_schema
 
@@ -20,6 +20,22 @@ GRAMMARS = {
     "ebnf": StructuredOutputsParams(grammar='root ::= ("ab" | "c")+ "."'),
     "lark": StructuredOutputsParams(grammar='start: "<" D ">"\nD: /[0-9]{2,30}/'),
     "object": StructuredOutputsParams(json_object=True),
+    "long words": StructuredOutputsParams(
+        choice=["constantinople, not istanbul", "constant companions are not instant"]
+    ),
+    "fields": StructuredOutputsParams(
+        json={
+            "type": "object",
+            "properties": {
+                "first_name": {"enum": ["Ada", "Grace"]},
+                "occupation": {"type": "string", "maxLength": 5},
+                "married": {"type": "boolean"},
+            },
+            "required": ["first_name", "occupation", "married"],
+            "additionalProperties": False,
+        },
+        disable_any_whitespace=True,
+    ),
     "tag": StructuredOutputsParams(
         structural_tag={
             "type": "structural_tag",
@@ -64,7 +80,7 @@ def works() -> list[Work]:
 @pytest.fixture(scope="module")
 def one_by_one(family):
     """The answers of an engine with one step in flight, one request after the other."""
-    options = Mix(steps_in_flight=1).options() | {"max_num_seqs": 1}
+    options = Mix(steps_in_flight=1).options() | {"max_num_seqs": 1, "jump_forward": False}
     return run(family("llama").folder, works(), **options).answers
 
 
@@ -93,6 +109,63 @@ def test_answers_do_not_depend_on_how_they_are_computed(family, one_by_one, mix)
 def test_an_engine_in_its_own_process(family, one_by_one):
     result = run(family("llama").folder, works(), own_process=True, **Mix().options())
     assert_same(one_by_one, result.answers, "a core in its own process")
+
+
+OPEN = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "more": {"anyOf": [{"type": "null"}, {"$ref": "#"}]},
+    },
+    "required": ["name", "tags", "more"],
+    "additionalProperties": False,
+}
+
+
+def finishing_works() -> list[Work]:
+    """Requests whose texts would go on for ever, each with its number of tokens."""
+    return [
+        Work(
+            f"in {tokens} tokens",
+            ids(3 + tokens % 30, tokens),
+            seeded(
+                tokens,
+                tokens,
+                n=2,
+                temperature=1.5,
+                structured_outputs=StructuredOutputsParams(json=OPEN, finish_within_limit=True),
+                **({"logprobs": 1, "frequency_penalty": 0.5} if tokens % 3 == 0 else {}),
+            ),
+        )
+        for tokens in range(38, 80, 3)
+    ]
+
+
+def test_texts_that_are_to_finish_do_in_every_way_of_running(family):
+    llama = family("llama")
+    alone = Mix(steps_in_flight=1).options() | {"max_num_seqs": 1, "jump_forward": False}
+    expected = run(llama.folder, finishing_works(), **alone).answers
+    for answer in expected:
+        assert answer.error is None
+        for sequence in answer.sequences:
+            assert sequence.finish_reason == "stop"
+            jsonschema.validate(json.loads(sequence.text), OPEN)
+    crowded = run(llama.folder, finishing_works(), **Mix(few_blocks=True).options())
+    assert crowded.num_preemptions
+    assert_same(expected, crowded.answers, "few blocks")
+
+
+def test_jumps_save_steps(family):
+    llm = start(family("llama").folder, **Mix().options())
+    try:
+        serve(llm, works())
+        counters = {
+            metric.name: metric.value for metric in llm.get_metrics() if "forced" in metric.name
+        }
+    finally:
+        llm.shutdown()
+    assert counters["octavo:structured_output_forced_tokens"] > 50
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import torch
 from octavo.kernels.cpu import library as library_module
 from octavo.kernels.cpu.kernels import NativeKernels, NativeLinear, cpu_kernels
 from octavo.kernels.cpu.library import NativeUnavailable, build, load, native_library
-from octavo.kernels.reference import elementwise
+from octavo.kernels.cpu.sampling import native_greedy
+from octavo.kernels.reference import elementwise, sampling
 from octavo.types.errors import ConfigError
 
 compiles = pytest.mark.skipif(
@@ -166,6 +167,43 @@ def test_qk_norm_rope_cache(
     assert results[1].stride()[1:] == (head_size, 1)
     torch.testing.assert_close(results[1], results[0], atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(caches[1], caches[0], atol=2e-6, rtol=1e-5, equal_nan=True)
+
+
+def greedy_cases():
+    torch.manual_seed(5)
+    logits = torch.randn(12, 5000)
+    logits[0, 4999] = logits[0, 4998] = 9.0
+    logits[1, 0] = 9.0
+    logits[2, 700] = logits[2, 2000] = logits[2, 4000] = 9.0
+    logits[3] = -5.0
+    logits[4] = -math.inf
+    logits[5, 17] = math.nan
+    logits[6, 4997] = math.nan
+    logits[7, 4321] = math.inf
+    logits[8, 3] = -math.inf
+    logits[9, :4900] = -math.inf
+    logits[10] = 0.0
+    logits[10, 5] = -0.0
+    return logits
+
+
+@compiles
+@pytest.mark.parametrize("vocab_size", [1, 7, 16, 1023, 4999, 5000])
+def test_greedy(library, vocab_size):
+    logits = greedy_cases()[:, :vocab_size]
+    token_ids, bad = native_greedy(library)(logits)
+    expected_ids, expected_bad = sampling.greedy_checked(logits)
+    assert torch.equal(token_ids, expected_ids)
+    assert torch.equal(bad, expected_bad)
+
+
+@compiles
+def test_greedy_of_other_layouts(library):
+    greedy = native_greedy(library)
+    logits = greedy_cases()
+    for other in (logits.double(), logits.t().contiguous().t(), logits[:0]):
+        expected = sampling.greedy_checked(other)
+        assert all(map(torch.equal, greedy(other), expected))
 
 
 @compiles

@@ -107,7 +107,10 @@ NOT_BUILT = [
     (CHAT, {"reasoning_effort": "high"}),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
     (TEXT, {"prompt_embeds": "AAAA", "frequency_penalty": 1}),
-    (TEXT, {"use_beam_search": True, "length_penalty": 2.0}),
+    (TEXT, {"length_penalty": 2.0}),
+    (TEXT, {"use_beam_search": True, "stop": ["x"]}),
+    (TEXT, {"use_beam_search": True, "stream": True}),
+    (TEXT, {"thinking_token_budget": 5}),
     (TEXT, {"best_of": 3}),
     (TEXT, {"suffix": "the end"}),
 ]

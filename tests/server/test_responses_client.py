@@ -120,6 +120,88 @@ def test_a_response_whose_client_leaves_is_not_in_progress_for_ever(client, serv
     wait_until(lambda: client.responses.retrieve(response_id).status == "cancelled", "cancelled")
 
 
+def finished(client, response_id):
+    wait_until(
+        lambda: client.responses.retrieve(response_id).status not in ("queued", "in_progress"),
+        "the response has ended",
+    )
+    return client.responses.retrieve(response_id)
+
+
+def test_a_background_response_is_written_while_nobody_waits(client):
+    reply = ask(client, background=True, extra_body={"vllm_xargs": {"sleep": 0.02}})
+    assert (reply.status, reply.background, reply.output) == ("queued", True, [])
+    done = finished(client, reply.id)
+    assert (done.status, done.output_text) == ("incomplete", SCRIPT[:8])
+
+
+def test_a_background_stream_is_left_and_taken_up_again(client):
+    slow = {"vllm_xargs": {"sleep": 0.02}}
+    stream = ask(client, background=True, stream=True, max_output_tokens=20, extra_body=slow)
+    first = [next(iter(stream)) for _ in range(6)]
+    stream.close()
+    response_id = first[0].response.id
+    rest = list(
+        client.responses.retrieve(
+            response_id, stream=True, starting_after=first[-1].sequence_number
+        )
+    )
+    events = [*first, *rest]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == SCRIPT[:20] == rest[-1].response.output_text
+    again = list(client.responses.retrieve(response_id, stream=True))
+    assert again == events
+
+
+def test_a_background_response_is_cancelled_or_deleted(client, server):
+    slow = {"vllm_xargs": {"sleep": 0.05}}
+    options = {"background": True, "max_output_tokens": 200, "extra_body": slow}
+    reply = ask(client, **options)
+    cancelled = client.responses.cancel(reply.id)
+    assert cancelled.status == "cancelled"
+    assert client.responses.retrieve(reply.id).status == "cancelled"
+    assert list(client.responses.retrieve(reply.id, stream=True))[-1].response == cancelled
+    assert client.responses.cancel(reply.id) == cancelled
+    deleted = ask(client, **options)
+    client.responses.delete(deleted.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(deleted.id)
+    wait_until(lambda: server.engine.num_running == 0, "the requests have ended")
+
+
+def test_a_background_failure_is_told_and_stored(client):
+    reply = ask(client, background=True, extra_body={"vllm_xargs": {"error_at": 0}})
+    done = finished(client, reply.id)
+    assert done.status == "failed"
+    assert "NaN logits" in done.error.message
+    events = list(client.responses.retrieve(reply.id, stream=True))
+    assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+
+
+def test_streams_of_the_past_are_of_background_responses(client):
+    reply = ask(client)
+    with pytest.raises(openai.BadRequestError, match="background"):
+        client.responses.retrieve(reply.id, stream=True)
+    for query in ({"starting_after": 3}, {"stream": "maybe"}, {"include": "x"}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.retrieve(reply.id, extra_query=query)
+        assert caught.value.param == next(iter(query))
+
+
+def test_background_responses_end_with_the_server(make_server, tmp_path):
+    store = f"sqlite:///{tmp_path}/responses.db"
+    server = make_server(responses_store=store, shutdown_timeout=0)
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        reply = ask(
+            client, background=True, max_output_tokens=200, extra_body={"vllm_xargs": {"sleep": 1}}
+        )
+    server.stop()
+    later = make_server(responses_store=store)
+    with openai.OpenAI(base_url=f"{later.url}/v1", api_key="none") as client:
+        assert client.responses.retrieve(reply.id).status == "cancelled"
+
+
 def test_a_failure_is_told_and_stored(client):
     events = list(ask(client, stream=True, extra_body={"vllm_xargs": {"error_at": 3}}))
     assert [event.type for event in events[-2:]] == ["error", "response.failed"]
@@ -152,7 +234,7 @@ def test_items_of_earlier_turns(client, server):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
         ({"include": ["reasoning.encrypted_content"]}, "include"),
         ({"truncation": "auto"}, "truncation"),
         ({"top_logprobs": 3}, "top_logprobs"),

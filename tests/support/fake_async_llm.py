@@ -151,7 +151,7 @@ class FakeAsyncLLM:
             await self.check_grammar(sampling_params.structured_outputs)
         if self.num_running + sampling_params.n > self._max_running:
             raise QueueFullError("the queue is full; try again later")
-        collector = RequestOutputCollector(sampling_params.output_kind)
+        collector = RequestOutputCollector(sampling_params.output_kind, options.get("tap"))
         children = self._outputs.add_request(request_id, request, parsed.text, collector)
         self._note()
         tasks = [asyncio.create_task(self._produce(i, child)) for i, child in enumerate(children)]
@@ -170,6 +170,10 @@ class FakeAsyncLLM:
                 self.aborted.append(request_id)
                 self._outputs.drop([child.request_id for child in children])
             self._note()
+
+    async def encode(self, *args: Any, **options: Any):
+        raise RequestError("this model generates text and gives no vectors", "model")
+        yield  # an asynchronous generator, as AsyncLLM's is
 
     def _note(self) -> None:
         self.metrics.record(

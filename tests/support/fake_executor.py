@@ -120,7 +120,9 @@ class FakeExecutor(Executor):
         for slot in step.freed_slots:
             del self._slots[slot]
         for new in step.new_requests:
-            assert new.slot not in self._slots, "the slot is taken"
+            holder = self._slots.get(new.slot)
+            anew = holder is not None and holder.new.request_id == new.request_id
+            assert holder is None or anew, "the slot is taken"
             seed = 0 if new.sampling_params.greedy else new.seed
             self._slots[new.slot] = Slot(new, History(seed, new.token_ids))
         assert step.total_num_scheduled_tokens == sum(step.num_scheduled_tokens) > 0
@@ -172,7 +174,13 @@ class FakeExecutor(Executor):
         mask: npt.NDArray[np.int32] | None,
     ) -> None:
         computed, scheduled = step.num_computed_tokens[row], step.num_scheduled_tokens[row]
-        if row < step.num_decode_rows:
+        if row in step.forced_token_ids:
+            assert len(step.forced_token_ids[row]) == scheduled
+            for position, token in enumerate(step.forced_token_ids[row], computed):
+                if position == len(slot.tokens):
+                    slot.history.append(token)
+                assert slot.tokens[position] == token
+        elif row < step.num_decode_rows:
             assert computed == len(slot.tokens) - 1, "a decode row starts at the last token"
         assert computed + scheduled <= len(slot.tokens)
         params = slot.new.sampling_params

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from octavo.sampling.interface import SamplerOutput, SamplingRows
 from octavo.sampling.sampler import Sampler
 from octavo.sampling.state import SamplingState
+from octavo.types.sampling_extras import ThinkingMarks
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import NewRequestData
 
@@ -24,6 +26,7 @@ class Sequence:
     prompt: list[int]
     seed: int
     outputs: list[int] = field(default_factory=list)
+    mu: float | None = None  # mirostat's, as the last step told it
 
     def as_new(self, slot: int) -> NewRequestData:
         return NewRequestData(
@@ -35,6 +38,7 @@ class Sequence:
             block_ids=[[]],
             sampling_params=self.params,
             seed=self.seed,
+            mirostat_mu=self.mu,
         )
 
 
@@ -94,11 +98,25 @@ class Driver:
         self.state.commit(rows, output.token_ids)
         for slot, token in zip(slots, output.token_ids.tolist(), strict=True):
             self.live[slot].outputs.append(token)
+        for row, mu in mirostat_mus(output).items():
+            self.live[slots[row]].mu = mu
         return output
 
 
-def random_params(rng: random.Random, vocab_size: int) -> SamplingParams:
-    """Every parameter now and then; few distinct tokens, so that histories repeat."""
+def mirostat_mus(output: SamplerOutput) -> dict[int, float]:
+    """Row -> mu after its token."""
+    return {
+        row: mu
+        for part in output.mirostat_mu
+        for row, mu in zip(part.rows, part.values.tolist(), strict=True)
+    }
+
+
+def random_params(rng: random.Random, vocab_size: int, *, rare: bool = False) -> SamplingParams:
+    """Every parameter now and then; few distinct tokens, so that histories repeat.
+
+    `rare`: those of rare_params too.
+    """
 
     def some(share: float) -> bool:
         return rng.random() < share
@@ -123,4 +141,37 @@ def random_params(rng: random.Random, vocab_size: int) -> SamplingParams:
         bad_words_token_ids=[ids(3, 5) for _ in range(rng.randint(1, 8))] if some(0.3) else None,
         logprobs=rng.choice([None, 0, 3]),
         max_tokens=100,
+        **(rare_params(rng) if rare else {}),
     )
+
+
+def rare_params(rng: random.Random) -> dict[str, Any]:
+    """Parameters of the stages beyond top-k, top-p and min-p, a few at a time."""
+    every: list[dict[str, Any]] = [
+        {"typical_p": rng.choice([0.2, 0.63, 0.95])},
+        {"top_n_sigma": rng.choice([-1.0, 0.37, 1.0, 2.5])},
+        {"xtc_probability": rng.choice([0.0, 0.5, 1.0]), "xtc_threshold": rng.choice([0.03, 0.17])},
+        {"dynatemp_range": rng.choice([0.3, 2.0]), "dynatemp_exponent": rng.choice([0.5, 1.0, 3])},
+        {
+            "mirostat_mode": rng.choice([1, 2, 2]),
+            "mirostat_tau": rng.choice([0.4, 1.5, 3.0]),
+            "mirostat_eta": rng.choice([0.0, 0.1, 0.9]),
+        },
+        {
+            "dry_multiplier": rng.choice([0.8, 3.0]),
+            "dry_base": rng.choice([1.0, 1.75]),
+            "dry_allowed_length": rng.choice([0, 1, 2, 3]),
+            "dry_penalty_last_n": rng.choice([-1, -1, 0, 4]),
+            "dry_breaker_ids": rng.choice([None, None, [1], [0, 3]]),
+        },
+        {
+            "thinking_token_budget": rng.choice([0, 1, 3]),
+            "thinking_marks": ThinkingMarks(
+                rng.choice([[], [[1]], [[2], [3, 4]]]),
+                rng.choice([[[5]], [[6, 0, 7], [2]]]),
+                rng.random() < 0.3,
+            ),
+        },
+    ]
+    chosen = rng.sample(every, rng.choice([0, 1, 1, 2, 7]))
+    return {name: value for each in chosen for name, value in each.items()}

@@ -145,9 +145,36 @@ class GroupStep(Generic[M]):
     slot_mapping: torch.Tensor  # [T] int64: block * block_size + offset per token, -1 for padding
 
 
+@dataclass(frozen=True, eq=False)
+class EncoderParams:
+    """What one layer of an encoder computes; head counts are those of this rank."""
+
+    scale: float  # scores are q . k * scale
+    num_heads: int
+    head_size: int
+
+
+class EncoderAttention(Protocol):
+    """Attention in which every token of a text sees the whole text; made for one step."""
+
+    def __call__(
+        self,
+        qkv: torch.Tensor,
+        params: EncoderParams,
+        distance_bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """qkv[T, 3 * heads * head_size], queries, keys, values -> [T, heads * head_size].
+
+        distance_bias[heads, 2 N - 1], N at least the longest text: scores get
+        distance_bias[:, N - 1 + the position of the key - that of the query].
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionContext:
     """Everything attention layers need in a step; handed through the model's forward."""
 
     caches: Mapping[str, LayerCache]  # by layer name; the same object for every step
     groups: Sequence[GroupStep[object]]
+    encoder: EncoderAttention | None = None  # of an encoder, which has neither

@@ -15,6 +15,7 @@ ATTENTION_BACKENDS: Registry[type[AttentionBackend[Any]]] = Registry(
     "attention backend",
     {
         "cpu_native": "octavo.attention.backends.cpu_native:CPUNativeAttention",
+        "flash_attn": "octavo.attention.backends.flash_attn:FlashAttention",
         "torch_sdpa": "octavo.attention.backends.torch_sdpa:TorchSDPA",
         "triton": "octavo.attention.backends.triton:TritonAttention",
         "triton_invariant": "octavo.attention.backends.triton_invariant:TritonInvariant",
@@ -22,7 +23,8 @@ ATTENTION_BACKENDS: Registry[type[AttentionBackend[Any]]] = Registry(
 )
 
 # Device type -> names in the order of preference. torch_sdpa plans on the host: on a device that
-# stalls every step, so there it must be asked for.
+# stalls every step, so there it must be asked for. So must be flash_attn, which no measurement has
+# shown to be the faster one (docs/performance.md).
 PREFERENCE = {
     "cpu": ("cpu_native", "torch_sdpa"),
     "cuda": ("triton", "triton_invariant"),

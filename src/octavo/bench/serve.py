@@ -126,7 +126,8 @@ async def _tell(options: ServeBenchOptions, path: str) -> None:
     except OSError as error:
         raise OctavoError(
             f"the server does not record traces ({error}); start it with --profiler-config "
-            '\'{"profiler": "torch"}\', or leave --profile out'
+            '\'{"profiler": "torch"}\' and --admin-api-key, send that key with --api-key, or leave '
+            "--profile out"
         ) from None
     finally:
         client.close()

@@ -48,13 +48,23 @@ def _flag(name: str, value: Any) -> list[str]:
 class ServerProcess:
     """A server on a free port of this machine, from `with` to its end."""
 
-    def __init__(self, command: Sequence[str] | str, ready_seconds: float = 600.0) -> None:
-        """`command` has the word {port} where the port goes."""
+    def __init__(
+        self,
+        command: Sequence[str] | str,
+        ready_seconds: float = 600.0,
+        *,
+        follows_terminal: bool = True,
+    ) -> None:
+        """`command` has the word {port} where the port goes.
+
+        Unless it `follows_terminal`, a Ctrl-C typed here does not reach the server.
+        """
         words = shlex.split(command) if isinstance(command, str) else list(command)
         if not any("{port}" in word for word in words):
             raise ConfigError(f"the server's command {shlex.join(words)!r} lacks {{port}}")
         self._words = words
         self._ready_seconds = ready_seconds
+        self._group = None if follows_terminal else 0
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -65,7 +75,13 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{port}"
         words = [word.replace("{port}", str(port)) for word in self._words]
         began = time.monotonic()
-        self._process = subprocess.Popen(words, stdout=self._log, stderr=self._log)
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            process_group=self._group,
+        )
         try:
             self._wait_until_ready(began)
         except BaseException:
@@ -114,6 +130,8 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        return error.code == 401  # it wants a key, so it is there
     except (OSError, urllib.error.URLError):
         return False
 

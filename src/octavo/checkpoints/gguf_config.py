@@ -2,135 +2,128 @@
 
 from __future__ import annotations
 
-import math
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.checkpoints.gguf_families import GGUF_FAMILIES, GGUFFamily
 from octavo.checkpoints.gguf_file import GGUFFile
+from octavo.checkpoints.gguf_rope import rope_scaling, short_float
+from octavo.checkpoints.gguf_special import special_entries
 from octavo.checkpoints.tensors import TensorHeader
 from octavo.types.errors import CheckpointError
 
-# general.architecture -> (architectures[0], model_type)
-ARCHITECTURES = {
-    "llama": ("LlamaForCausalLM", "llama"),
-    "qwen2": ("Qwen2ForCausalLM", "qwen2"),
-    "qwen3": ("Qwen3ForCausalLM", "qwen3"),
-    "gemma": ("GemmaForCausalLM", "gemma"),
-    "gemma2": ("Gemma2ForCausalLM", "gemma2"),
-    "gemma3": ("Gemma3ForCausalLM", "gemma3_text"),
-}
-# Layers of the Gemma models whose scores are scaled by hidden_size / heads, not by the head size;
-# GGUF does not say so.
-_GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-# The constants of every Llama 3.x checkpoint; GGUF stores only the factors made from them.
-_LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192
-_YARN_KEYS = {
-    "attn_factor": "attention_factor",
-    "yarn_beta_fast": "beta_fast",
-    "yarn_beta_slow": "beta_slow",
-}
-
 
 def hf_config(
-    file: GGUFFile, headers: dict[str, TensorHeader], rope_freqs: NDArray[np.float32] | None
+    file: GGUFFile, headers: Mapping[str, TensorHeader], tables: Mapping[str, NDArray[np.float32]]
 ) -> dict[str, Any]:
     """config.json of a GGUF model.
 
-    `headers` are those of the whole model under GGUF names; `rope_freqs` is the tensor
-    rope_freqs.weight where the file has one (Llama 3's scaled frequencies). Raises
-    CheckpointError for an architecture that is not in ARCHITECTURES.
+    `headers` are those of the whole model under GGUF names; `tables` are the tensors that are
+    configuration (factors of rotary frequencies). Raises CheckpointError for an architecture that
+    is not in GGUF_FAMILIES, or a model that its class can't express.
     """
-    arch = architecture(file)
-    architecture_name, model_type = ARCHITECTURES[arch]
-
-    def value(key: str, default: Any = None) -> Any:
-        found = file.get(f"{arch}.{key}", default)
-        if found is None:
-            raise CheckpointError(f"{file.path} lacks the metadata key {arch}.{key}")
-        return found
-
+    arch, kind = architecture(file), family(file)
+    value = functools.partial(_value, file, arch)
     if file.get(f"{arch}.expert_count", 0):
         raise CheckpointError(
             f"{file.path} is a mixture of experts ({arch}.expert_count); "
-            f"GGUF models that octavo reads are dense: {', '.join(ARCHITECTURES)}"
+            f"GGUF models that octavo reads are dense: {', '.join(GGUF_FAMILIES)}"
         )
     embedding = headers.get("token_embd.weight")
     if embedding is None:
         raise CheckpointError(f"{file.path} lacks the tensor token_embd.weight")
-    hidden_size, num_heads = value("embedding_length"), value("attention.head_count")
-    num_kv_heads = value("attention.head_count_kv", num_heads)
-    if not isinstance(num_heads, int) or not isinstance(num_kv_heads, int):
-        raise CheckpointError(
-            f"{file.path} has layers of different head counts; {arch} models have one count"
-        )
+    hidden_size = value("embedding_length")
+    num_heads, num_kv_heads = head_counts(file)
     head_dim = value("attention.key_length", hidden_size // num_heads)
     theta = value("rope.freq_base", 10000.0)
     rotary_dim = value("rope.dimension_count", head_dim)
-    window = file.get(f"{arch}.attention.sliding_window")
     config: dict[str, Any] = {
-        "architectures": [architecture_name],
-        "model_type": model_type,
         "hidden_size": hidden_size,
-        "intermediate_size": value("feed_forward_length"),
+        # A file may say what the model's code assumed; the matrix can't be wrong.
+        "intermediate_size": _inner_size(headers) or value("feed_forward_length"),
         "num_hidden_layers": value("block_count"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": num_kv_heads,
         "head_dim": head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": value("context_length"),
-        "rms_norm_eps": _short_float(value("attention.layer_norm_rms_epsilon")),
-        "rope_theta": _short_float(theta),
-        "rope_scaling": _rope_scaling(file, arch, theta, rope_freqs),
+        "rms_norm_eps": short_float(value(kind.eps)),
+        "rope_theta": short_float(theta),
+        "rope_scaling": rope_scaling(file, arch, theta, tables),
         "vocab_size": embedding.shape[0],
         "tie_word_embeddings": "output.weight" not in headers,
-        "attention_bias": "blk.0.attn_q.bias" in headers,
+        "attention_bias": any(f"blk.0.{name}.bias" in headers for name in ("attn_q", "attn_qkv")),
         "mlp_bias": "blk.0.ffn_up.bias" in headers,
         "dtype": _dtype(headers),
-        **_token_ids(file),
+        **kind.fixed,
     }
     if rotary_dim != head_dim:
         config["partial_rotary_factor"] = rotary_dim / head_dim
-    if arch.startswith("gemma"):
-        config |= _gemma(file, arch, head_dim, hidden_size // num_heads)
-    elif window:
-        # Only Mistral's variant of the Llama layout has a window.
-        mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-        own = {"use_sliding_window": True, "max_window_layers": 0}
-        config |= mistral if arch == "llama" else own
-        config["sliding_window"] = window
-    return config
+    config = {kind.names.get(key, key): entry for key, entry in config.items()}
+    for key, entry in kind.copied.items():
+        found = file.get(f"{arch}.{key}")
+        if found is not None:
+            config[entry] = short_float(found) if isinstance(found, float) else found
+    config |= {"architectures": [kind.architecture], "model_type": kind.model_type}
+    config |= _token_ids(file) | _windows(file, arch, value("block_count"))
+    return config | special_entries(file, arch, config, headers)
 
 
-def _gemma(file: GGUFFile, arch: str, head_dim: int, even_head_dim: int) -> dict[str, Any]:
-    """The entries that Gemma's configs have besides."""
-    last = file.get(f"{arch}.block_count") == _GEMMA_27B_LAYERS.get(arch)
-    entries: dict[str, Any] = {
-        "hidden_act": "gelu_pytorch_tanh",
-        "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": even_head_dim if last else head_dim,
-    }
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-        cap = file.get(f"{arch}.{key}")
-        if cap is not None:
-            entries[key] = _short_float(cap)
+def _value(file: GGUFFile, arch: str, key: str, default: Any = None) -> Any:
+    found = file.get(f"{arch}.{key}", default)
+    if found is None:
+        raise CheckpointError(f"{file.path} lacks the metadata key {arch}.{key}")
+    return found
+
+
+def head_counts(file: GGUFFile) -> tuple[int, int]:
+    """(query heads, KV heads) of every layer. Raises CheckpointError where layers differ."""
+    arch = architecture(file)
+    num_heads = _value(file, arch, "attention.head_count")
+    num_kv_heads = file.get(f"{arch}.attention.head_count_kv", num_heads)
+    if not isinstance(num_heads, int) or not isinstance(num_kv_heads, int) or num_heads < 1:
+        raise CheckpointError(
+            f"{file.path} has layers of different head counts; {arch} models have one count"
+        )
+    return num_heads, num_kv_heads
+
+
+def _inner_size(headers: Mapping[str, TensorHeader]) -> int | None:
+    down = headers.get("blk.0.ffn_down.weight")
+    return down.shape[-1] if down is not None and len(down.shape) == 2 else None
+
+
+def _windows(file: GGUFFile, arch: str, num_layers: int) -> dict[str, Any]:
+    """Entries about sliding layers, none where no layer slides."""
     window = file.get(f"{arch}.attention.sliding_window")
-    if window:
-        entries["sliding_window"] = window
-    if arch == "gemma3":
-        local = file.get(f"{arch}.rope.freq_base_swa", 10000.0)
-        entries["rope_local_base_freq"] = _short_float(local)
+    if not window:
+        return {}
+    entries: dict[str, Any] = {"sliding_window": window}
+    pattern = file.get(f"{arch}.attention.sliding_window_pattern")
+    if isinstance(pattern, list) and len(pattern) == num_layers:
+        kinds = ("full_attention", "sliding_attention")
+        entries["layer_types"] = [kinds[bool(slides)] for slides in pattern]
+    elif isinstance(pattern, int):
+        entries["sliding_window_pattern"] = pattern
     return entries
 
 
+def family(file: GGUFFile) -> GGUFFamily:
+    """The family of a file's general.architecture."""
+    return GGUF_FAMILIES[architecture(file)]
+
+
 def architecture(file: GGUFFile) -> str:
-    """general.architecture, checked against ARCHITECTURES."""
+    """general.architecture, checked against GGUF_FAMILIES."""
     arch = file.get("general.architecture")
-    if arch not in ARCHITECTURES:
+    if arch not in GGUF_FAMILIES:
         raise CheckpointError(
             f"{file.path} has general.architecture={arch!r}; octavo reads GGUF models of "
-            f"{', '.join(ARCHITECTURES)}"
+            f"{', '.join(GGUF_FAMILIES)}"
         )
     return str(arch)
 
@@ -180,63 +173,8 @@ def _token_ids(file: GGUFFile) -> dict[str, Any]:
     return {name: token_id for name, token_id in found.items() if token_id is not None}
 
 
-def _rope_scaling(
-    file: GGUFFile, arch: str, theta: float, rope_freqs: NDArray[np.float32] | None
-) -> dict[str, Any] | None:
-    if rope_freqs is not None:
-        return _llama3_scaling(file, theta, rope_freqs)
-    kind = file.get(f"{arch}.rope.scaling.type", "none")
-    factor = file.get(f"{arch}.rope.scaling.factor", file.get(f"{arch}.rope.scale_linear"))
-    if kind == "none" and f"{arch}.rope.scale_linear" in file:
-        kind = "linear"
-    if kind == "none" or factor is None:
-        return None
-    if kind not in ("linear", "yarn"):
-        raise CheckpointError(
-            f"{file.path} has {arch}.rope.scaling.type={kind!r}; octavo reads linear and yarn"
-        )
-    scaling: dict[str, Any] = {"rope_type": kind, "factor": _short_float(factor)}
-    if kind == "yarn":
-        original = file.get(f"{arch}.rope.scaling.original_context_length")
-        if original is not None:
-            scaling["original_max_position_embeddings"] = original
-        for theirs, ours in _YARN_KEYS.items():
-            if f"{arch}.rope.scaling.{theirs}" in file:
-                scaling[ours] = _short_float(file.get(f"{arch}.rope.scaling.{theirs}"))
-    return scaling
-
-
-def _llama3_scaling(
-    file: GGUFFile, theta: float, rope_freqs: NDArray[np.float32]
-) -> dict[str, Any]:
-    """The parameters whose frequency factors (Llama 3.1, section 3.4 of its report) are stored."""
-    factor = round(float(rope_freqs.max()), 3)
-    exponents = np.arange(rope_freqs.size, dtype=np.float64) / rope_freqs.size
-    wavelengths = 2 * math.pi * theta**exponents
-    smooth = (_LLAMA3_ORIGINAL / wavelengths - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW)
-    smooth = smooth.clip(0.0, 1.0)
-    expected = 1.0 / ((1.0 - smooth) / factor + smooth)
-    if not np.allclose(rope_freqs, expected, rtol=1e-3):
-        raise CheckpointError(
-            f"{file.path}: rope_freqs.weight does not hold the factors of a Llama 3 scaling; "
-            "use the model's safetensors files"
-        )
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": _LLAMA3_LOW,
-        "high_freq_factor": _LLAMA3_HIGH,
-        "original_max_position_embeddings": _LLAMA3_ORIGINAL,
-    }
-
-
-def _dtype(headers: dict[str, TensorHeader]) -> str:
+def _dtype(headers: Mapping[str, TensorHeader]) -> str:
     """The type weights are meant to be computed in; quantized files come from bfloat16 models."""
     matrices = {header.dtype for header in headers.values() if len(header.shape) > 1}
     names = {"F32": "float32", "F16": "float16"}
     return names.get(matrices.pop(), "bfloat16") if len(matrices) == 1 else "bfloat16"
-
-
-def _short_float(value: float) -> float:
-    """The shortest decimal that is the same float32: 1e-05 where the file has 9.9999997e-06."""
-    return float(np.format_float_scientific(np.float32(value)))

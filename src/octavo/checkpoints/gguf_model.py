@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from octavo.checkpoints import gguf_config, gguf_layout, gguf_quants, gguf_tokenizer
+from octavo.checkpoints import gguf_config, gguf_quants, gguf_tokenizer
 from octavo.checkpoints.gguf_file import GGUFFile
+from octavo.checkpoints.gguf_layout import GGUFLayout
 from octavo.checkpoints.model_files import ModelFiles
 from octavo.checkpoints.tensors import NUMPY_DTYPES, MappedFiles, RawTensor, TensorHeader
 from octavo.types.errors import CheckpointError
@@ -30,11 +32,12 @@ class GGUFModelFiles(ModelFiles):
 
     def config(self) -> dict[str, Any]:
         """config.json made from the metadata."""
-        rope_freqs = None
-        if gguf_layout.ROPE_FREQS in self._gguf_headers:
-            header = self._gguf_headers[gguf_layout.ROPE_FREQS]
-            rope_freqs = self._files.read(gguf_layout.ROPE_FREQS, header).array
-        return gguf_config.hf_config(self._file, self._gguf_headers, rope_freqs)
+        tables = {
+            name: self._files.read(name, header).array
+            for name, header in self._gguf_headers.items()
+            if self._layout.name(name) is None
+        }
+        return gguf_config.hf_config(self._file, self._gguf_headers, tables)
 
     def generation_config(self) -> dict[str, Any]:
         """The special token ids of the metadata."""
@@ -42,26 +45,26 @@ class GGUFModelFiles(ModelFiles):
 
     def tensor_headers(self) -> dict[str, TensorHeader]:
         """Headers under Hugging Face names; `dtype` and `nbytes` are those of the file."""
-        arch = str(self._file.get("general.architecture"))
+        layout = self._layout
         return {
-            name: header
+            name: replace(
+                header, shape=layout.shape(name, header.shape), direct=layout.is_direct(name)
+            )
             for gguf_name, header in self._gguf_headers.items()
-            if (name := gguf_layout.hf_tensor_name(gguf_name, arch)) is not None
+            if (name := layout.name(gguf_name)) is not None
         }
 
     def tensors(self, packed: bool = False) -> Iterator[tuple[str, RawTensor]]:
         """Every tensor in the Hugging Face layout, dequantized one at a time unless `packed`."""
-        config = self.config()
-        heads = (config["num_attention_heads"], config["num_key_value_heads"])
-        arch = gguf_config.architecture(self._file)
-        for name, header in self.tensor_headers().items():
-            dtype, array = self._read(name, header, packed)
-            interleaved = gguf_layout.interleaved_heads(name, *heads) if arch == "llama" else None
-            if interleaved is not None:
-                array = gguf_layout.restore_rows(array, interleaved)
-            if gguf_layout.holds_one_more(name, arch):
-                array = array - 1
-            yield name, RawTensor(name, dtype, array)
+        heads = gguf_config.head_counts(self._file)
+        layout = self._layout
+        for gguf_name, header in self._gguf_headers.items():
+            name = layout.name(gguf_name)
+            if name is not None:
+                # Blocks run along the inputs: a transposed tensor has none.
+                keep = packed and not layout.is_transposed(name)
+                dtype, array = self._read(name, header, keep)
+                yield name, RawTensor(name, dtype, layout.restore(name, array, *heads))
 
     def tokenizer_json(self) -> str:
         """A tokenizer.json made from the file's vocabulary."""
@@ -78,6 +81,10 @@ class GGUFModelFiles(ModelFiles):
     @functools.cached_property
     def _file(self) -> GGUFFile:
         return GGUFFile(self.path, self._files)
+
+    @functools.cached_property
+    def _layout(self) -> GGUFLayout:
+        return GGUFLayout(gguf_config.family(self._file))
 
     @functools.cached_property
     def _gguf_headers(self) -> dict[str, TensorHeader]:

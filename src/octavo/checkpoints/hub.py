@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import errors
 
+from octavo.checkpoints.weight_files import COPIES, SMALL_FILES, is_small, weight_names
 from octavo.types.errors import CheckpointError
-
-_SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model")
-_WEIGHTS = "*.safetensors"
-# Second copies of the weights in other layouts.
-_IGNORED = ("original/*", "consolidated*", "onnx/*", "*/*.safetensors")
 
 
 def fetch(
@@ -22,6 +19,7 @@ def fetch(
     download_dir: str | None,
     ignore_patterns: Sequence[str],
     weights: bool,
+    load_format: str = "auto",
     endpoint: str | None = None,
 ) -> Path:
     """Download what is needed of a hub repository, or find it in the cache.
@@ -31,18 +29,18 @@ def fetch(
     HF_HUB_OFFLINE. Returns the snapshot's folder, or the .gguf file in it. Raises CheckpointError.
     """
     repository, gguf_pattern = _split(model)
-    if gguf_pattern is None:
-        patterns = [*_SMALL_FILES, *([_WEIGHTS] if weights else [])]
-    else:
-        patterns = [gguf_pattern]
     try:
+        if gguf_pattern is None:
+            patterns = _patterns(repository, revision, weights, load_format, endpoint)
+        else:
+            patterns = [gguf_pattern]
         folder = Path(
             huggingface_hub.snapshot_download(
                 repository,
                 revision=revision,
                 cache_dir=download_dir,
                 allow_patterns=patterns,
-                ignore_patterns=[*_IGNORED, *ignore_patterns],
+                ignore_patterns=[*(f"{copy}*" for copy in COPIES), *ignore_patterns],
                 endpoint=endpoint,
             )
         )
@@ -51,12 +49,34 @@ def fetch(
         raise CheckpointError(_explain(model, repository, revision, error)) from error
     if gguf_pattern is not None:
         return _one_gguf(folder, model, gguf_pattern)
-    if not (folder / "config.json").is_file():
+    if not any((folder / name).is_file() for name in ("config.json", "params.json")):
         raise CheckpointError(
             f"the hub repository {repository} has no config.json; if it holds GGUF files, name "
             f"one: {repository}:Q4_K_M or {repository}/file.gguf"
         )
     return folder
+
+
+def _patterns(
+    repository: str,
+    revision: str | None,
+    weights: bool,
+    load_format: str,
+    endpoint: str | None,
+) -> list[str]:
+    """The files of a repository that are needed; if nobody answers, what the cache has will do."""
+    try:
+        names = huggingface_hub.HfApi(endpoint).list_repo_files(repository, revision=revision)
+    except errors.HfHubHTTPError:
+        raise
+    # Offline, or whatever the transport raises.
+    except Exception:
+        return list(SMALL_FILES)
+    wanted = [name for name in names if is_small(name)]
+    if weights:
+        wanted += weight_names(names, load_format)
+    # The config's name keeps the list from being empty, which would mean everything.
+    return ["config.json", *map(glob.escape, wanted)]
 
 
 def _split(model: str) -> tuple[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ class ModelFiles(ABC):
     """A model on local disk. Nothing is read before it is asked for; nothing uses the network.
 
     `path` is the folder or the .gguf file (find_model() takes it back), `name` is what the user
-    asked for, `kind` is "folder" or "gguf".
+    asked for, `kind` is the form of the weights, as a load_format.
     """
 
     kind: str
@@ -73,3 +74,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a JSON {type(value).__name__}, not an object")
     return value
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are all different, as json's object_pairs_hook."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        raise ValueError(f"{repeated[0]!r} appears twice")
+    return result

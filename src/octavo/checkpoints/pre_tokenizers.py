@@ -33,6 +33,7 @@ _DEEPSEEK_V3 = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}"
 )
+_BLOOM = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{0964}\x{06d4}\x{060c})]+"
 _CJK = r"[\x{4e00}-\x{9fa5}\x{0800}-\x{4e00}\x{ac00}-\x{d7ff}]+"
 _HAN_KANA = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+"
 
@@ -62,7 +63,10 @@ class PreTokenizer:
 
 
 _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
-    (PreTokenizer(gpt2=True), ("default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion")),
+    (
+        PreTokenizer(gpt2=True),
+        ("default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4"),
+    ),
     (
         PreTokenizer((r"\p{N}",), gpt2=True),
         ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
@@ -81,6 +85,7 @@ _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
         PreTokenizer((r"\p{N}{1,3}", _HAN_KANA, _DEEPSEEK_V3)),
         ("deepseek-v3", "hunyuan-dense", "joyai-llm"),
     ),
+    (PreTokenizer((_BLOOM,)), ("bloom", "gpt3-finnish")),
     (
         PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
         ("deepseek-coder",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,9 @@ class TensorHeader:
 
     `dtype` is the name the file format uses: "F32", "BF16", ... in both formats, and the block
     type ("Q4_1", "Q8_0", ...) for a quantized GGUF tensor. `shape` counts elements, outermost
-    first. `offset` and `nbytes` locate the stored bytes in `file`.
+    first. `offset` and `nbytes` locate the stored bytes in `file`. `strides` are there when
+    elements don't lie one after the other: how many lie between neighbours of each dimension.
+    `direct` is false when what is loaded is not what is stored (rows move, a norm is shifted).
     """
 
     dtype: str
@@ -48,6 +50,8 @@ class TensorHeader:
     file: Path
     offset: int
     nbytes: int
+    strides: tuple[int, ...] | None = None
+    direct: bool = True
 
     @property
     def numel(self) -> int:
@@ -107,7 +111,18 @@ class MappedFiles:
                 f"{name} in {header.file} has the element type {header.dtype}, which octavo "
                 f"does not read; it reads {', '.join(NUMPY_DTYPES)}"
             )
+        if header.strides is not None and header.numel:
+            return RawTensor(name, header.dtype, self._strided(header, numpy_dtype))
         array = self.raw_bytes(header)
         if header.offset % np.dtype(numpy_dtype).itemsize:
             array = array.copy()
         return RawTensor(name, header.dtype, array.view(numpy_dtype).reshape(header.shape))
+
+    def _strided(self, header: TensorHeader, numpy_dtype: str) -> NDArray[Any]:
+        """A copy in row order."""
+        strides = header.strides or ()
+        itemsize = np.dtype(numpy_dtype).itemsize
+        span = 1 + sum((n - 1) * step for n, step in zip(header.shape, strides, strict=True))
+        flat = self.raw_bytes(replace(header, nbytes=span * itemsize)).copy().view(numpy_dtype)
+        steps = [step * itemsize for step in strides]
+        return np.lib.stride_tricks.as_strided(flat, header.shape, steps).copy()

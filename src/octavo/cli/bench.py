@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from octavo.config.convert import nearest
 from octavo.types.errors import ConfigError
@@ -20,6 +21,17 @@ BENCHMARKS: Registry[Callable[[Sequence[str]], int | None]] = Registry(
         "trace": "octavo.bench.trace:main",
     },
 )
+
+# (their options, which other flags they take)
+OPTIONS: dict[str, tuple[str, Literal["none", "engine", "engine and server"]]] = {
+    "latency": ("octavo.bench.latency:LatencyOptions", "engine"),
+    "throughput": ("octavo.bench.throughput:ThroughputOptions", "engine"),
+    "serve": ("octavo.bench.serve_options:ServeBenchOptions", "none"),
+    "startup": ("octavo.bench.startup:StartupOptions", "engine"),
+    "ladder": ("octavo.bench.ladder:LadderOptions", "engine"),
+    "sweep": ("octavo.bench.sweep:SweepOptions", "engine and server"),
+    "trace": ("octavo.bench.trace:TraceOptions", "engine"),
+}
 
 SUMMARIES = {
     "latency": "time of one batch, repeated",

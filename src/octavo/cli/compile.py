@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from octavo.cli.arguments import engine_parser, parse_engine
+from octavo.config.flags import FlagParser
 from octavo.config.octavo_config import OctavoConfig
 from octavo.kernels.compile_manifest import NO_TRITON, compiler_name
 from octavo.kernels.compile_process import AllReady, Compiled, CompileProcess
@@ -21,29 +22,34 @@ _TARGET = re.compile(r"sm_?(\d+)(\d)a?")
 _GIB = 1 << 30
 
 
-def main(argv: Sequence[str]) -> int:
-    """Compile, and print a line per kernel."""
-    parser = engine_parser(
+def parser() -> FlagParser:
+    """The flags of the command."""
+    made = engine_parser(
         "octavo compile",
         "Compile the GPU kernels that an engine with these flags needs, so that its first start "
         "finds them. No GPU is needed when --target names one; the cache may be copied to where "
         "the same versions of octavo, torch and Triton are installed.",
         server=False,
     )
-    parser.add_argument(
+    made.add_argument(
         "--target", help="GPU to compile for, as sm_90a; by default the one of this machine"
     )
-    parser.add_argument(
+    made.add_argument(
         "--memory", type=float, default=141.0, help="Its memory in GiB, which decides defaults"
     )
-    parser.add_argument("--output", help="Folder of the kernel cache (default: the one in use)")
-    parser.add_argument(
+    made.add_argument("--output", help="Folder of the kernel cache (default: the one in use)")
+    made.add_argument(
         "--usage",
         choices=("server", "llm"),
         default="server",
         help="Whose defaults: of the server or of the class LLM (default: server)",
     )
-    engine_args, _, others = parse_engine(parser, argv, server=False)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compile, and print a line per kernel."""
+    engine_args, _, others = parse_engine(parser(), argv, server=False)
     _check_installation()
     platform = _platform(others["target"], others["memory"])
     config = engine_args.create_engine_config(platform, others["usage"], weights=False)

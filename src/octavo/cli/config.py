@@ -10,24 +10,25 @@ import yaml
 
 from octavo.cli.arguments import engine_parser, parse_engine
 from octavo.config import compat
+from octavo.config.flags import FlagParser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the resolved configuration, or the table of features that go together."""
-    parser = engine_parser(
+def parser() -> FlagParser:
+    """The flags of the command."""
+    made = engine_parser(
         "octavo config",
         "Print the resolved configuration: every value, with notes on those chosen for you. "
         "Takes the flags of `octavo serve`.",
         server=True,
     )
-    parser.add_argument("--format", choices=("json", "yaml"), default="json")
-    parser.add_argument(
+    made.add_argument("--format", choices=("json", "yaml"), default="json")
+    made.add_argument(
         "--usage",
         choices=("server", "llm"),
         default="server",
         help="Whose defaults: of the server or of the class LLM (default: server)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--compat",
         nargs="?",
         choices=("text", "markdown"),
@@ -35,7 +36,12 @@ def main(argv: Sequence[str]) -> int:
         default=argparse.SUPPRESS,
         help="Print instead which features can't be used together, and why.",
     )
-    engine_args, server_args, others = parse_engine(parser, argv, server=True)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the resolved configuration, or the table of features that go together."""
+    engine_args, server_args, others = parse_engine(parser(), argv, server=True)
     form = others.get("compat")
     if form is not None:
         print(compat.matrix_markdown() if form == "markdown" else compat.matrix_text())

@@ -19,22 +19,32 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
     "command",
     {
         "serve": "octavo.cli.serve:main",
+        "chat": "octavo.cli.chat:main",
+        "complete": "octavo.cli.complete:main",
         "plan": "octavo.cli.plan:main",
         "compile": "octavo.cli.compile:main",
         "config": "octavo.cli.config:main",
         "bench": "octavo.cli.bench:main",
         "run-batch": "octavo.cli.run_batch:main",
+        "cache": "octavo.cli.cache:main",
+        "doctor": "octavo.cli.doctor:main",
+        "completion": "octavo.cli.completion:main",
         "version": "octavo.cli.version:main",
     },
 )
 
 SUMMARIES = {
     "serve": "serve a model over HTTP (OpenAI-compatible) with a chat page at /",
+    "chat": "chat with a model in the terminal, or answer what is piped in",
+    "complete": "continue a text with a model, in the terminal or in a pipe",
     "compile": "compile a model's GPU kernels ahead of its first start, with or without a GPU",
     "plan": "print where the memory will go, without loading the model",
     "config": "print the resolved configuration, or which features go together",
     "bench": "measure latency, throughput, or a running server",
     "run-batch": "answer a file of requests without a server",
+    "cache": "list or prune the compiled code kept on disk",
+    "doctor": "check this machine and installation, and say how to mend what is wrong",
+    "completion": "print a script that completes commands and flags in bash, zsh or fish",
     "version": "print the versions of octavo and what it runs on",
 }
 

@@ -6,26 +6,32 @@ import json
 from collections.abc import Sequence
 
 from octavo.cli.arguments import engine_parser, parse_engine
+from octavo.config.flags import FlagParser
 from octavo.engine.plan import make_plan
 from octavo.types.errors import CheckpointError
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the byte table."""
-    parser = engine_parser(
+def parser() -> FlagParser:
+    """The flags of the command."""
+    made = engine_parser(
         "octavo plan",
         "Print where the memory will go: weights, activations, KV cache, headroom. Reads the "
         "model's configuration and the headers of its files, no weights.",
         server=False,
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument(
+    made.add_argument("--format", choices=("text", "json"), default="text")
+    made.add_argument(
         "--usage",
         choices=("server", "llm"),
         default="server",
         help="Whose defaults: of the server or of the class LLM (default: server)",
     )
-    engine_args, _, others = parse_engine(parser, argv, server=False)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the byte table."""
+    engine_args, _, others = parse_engine(parser(), argv, server=False)
     config = engine_args.create_engine_config(usage=others["usage"], weights=False)
     headers = None
     if config.load.load_format != "dummy":

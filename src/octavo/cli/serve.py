@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from octavo.cli.arguments import engine_parser, parse_engine
 from octavo.config.engine_args import EngineArgs
+from octavo.config.flags import FlagParser
 from octavo.config.server import ServerArgs
 from octavo.utils.registry import Registry
 
@@ -15,12 +16,16 @@ SERVERS: Registry[Callable[[EngineArgs, ServerArgs], int | None]] = Registry(
 )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Serve until stopped."""
-    parser = engine_parser(
+def parser() -> FlagParser:
+    """The flags of the command."""
+    return engine_parser(
         "octavo serve",
         "Serve a model over HTTP with OpenAI's API, and a chat page at /.",
         server=True,
     )
-    engine_args, server_args, _ = parse_engine(parser, argv, server=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until stopped."""
+    engine_args, server_args, _ = parse_engine(parser(), argv, server=True)
     return SERVERS.get("openai")(engine_args, server_args) or 0

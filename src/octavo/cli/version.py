@@ -6,17 +6,20 @@ import platform
 from collections.abc import Sequence
 
 import octavo
+from octavo.config.flags import FlagParser
 from octavo.platforms.detect import torch_version
-from octavo.types.errors import ConfigError
+
+
+def parser() -> FlagParser:
+    """The flags of the command."""
+    made = FlagParser("octavo version", "Print the versions of octavo and what it runs on.")
+    made.usage = "%(prog)s"
+    return made
 
 
 def main(argv: Sequence[str]) -> int:
     """Print one line per component."""
-    if argv and argv[0] in ("-h", "--help"):
-        print("usage: octavo version\n\nPrint the versions of octavo and what it runs on.")
-        return 0
-    if argv:
-        raise ConfigError(f"unexpected argument {argv[0]!r}; octavo version takes none")
+    parser().parse(argv)
     print(f"octavo {octavo.__version__}")
     print(f"Python {platform.python_version()}")
     print(f"torch {torch_version() or 'is not installed'}")

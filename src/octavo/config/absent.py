@@ -5,9 +5,6 @@ from __future__ import annotations
 _ADAPTERS = "LoRA adapters are not there yet"
 _EXPERTS = "mixture-of-experts models are not there yet"
 _MEDIA = "models read text only in this version"
-_QUANTIZED = (
-    "weights run unquantized in this version (those of a GGUF file are unpacked when they are read)"
-)
 _SPECULATION = "speculative decoding is not there yet"
 _TRANSFER = "the KV cache stays on its device in this version"
 
@@ -31,12 +28,17 @@ _REASONS = {
     "max_loras": _ADAPTERS,
     "middleware": "the server runs no code of others in its HTTP layer",
     "mm_processor_kwargs": _MEDIA,
-    "quantization": _QUANTIZED,
-    "runner": "models generate text and do nothing else in this version",
+    "model_loader_extra_config": "loaders have no settings of their own",
+    "pt_load_map_location": "PyTorch files are mapped, whatever device they were saved from",
+    "safetensors_load_strategy": "files are read by several threads, or mapped on a CPU",
+    "safetensors_prefetch_block_size": "files are read by several threads, or mapped on a CPU",
+    "safetensors_prefetch_num_threads": "files are read by several threads, or mapped on a CPU",
     "speculative_config": _SPECULATION,
     "swap_space": "a preempted request is computed again, never swapped out",
-    "task": "models generate text and do nothing else in this version",
+    "task": "it is called --runner and --convert now",
+    "tokenizer_mode": "a model's files say what its tokenizer is, tekken.json included",
     "tool_server": "the server runs no tools itself in this version",
+    "use_tqdm_on_load": "progress shows on terminals only; TQDM_DISABLE=1 turns it off there too",
 }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.config import hf
 from octavo.config.convert import nearest
+from octavo.config.encoder_families import ENCODERS
 from octavo.config.families import FAMILIES, Family
 from octavo.config.rope import Rope, read_rope
 from octavo.types.errors import ConfigError
@@ -21,7 +22,7 @@ TRANSFORMERS_MODEL = "TransformersForCausalLM"  # the architecture of the Transf
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArch:
-    """A decoder-only model's shape. Sizes are numbers of elements."""
+    """A decoder's or an encoder's shape. Sizes are numbers of elements."""
 
     architecture: str
     hidden_size: int
@@ -53,6 +54,7 @@ class ModelArch:
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
     max_model_len: int  # longest sequence the model's positions allow, rotary scaling counted
+    is_encoder: bool = False  # tokens see the whole text, and nothing is kept in a cache
 
     def window(self, layer: int) -> int | None:
         """The tokens that queries of a layer see, the current one included; None: all."""
@@ -77,7 +79,7 @@ def model_arch(hf_config: Mapping[str, Any], model_impl: str = "auto") -> ModelA
         return _transformers_reader(hf_config)(hf_config)
     if name is None:
         raise unknown_architecture(hf_config)
-    return _own_arch(hf_config, name)
+    return _own_arch(hf_config, name, FAMILIES[name])
 
 
 def _transformers_reader(hf_config: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], ModelArch]:
@@ -90,8 +92,18 @@ def _transformers_reader(hf_config: Mapping[str, Any]) -> Callable[[Mapping[str,
         ) from error
 
 
-def _own_arch(hf_config: Mapping[str, Any], name: str) -> ModelArch:
-    family = FAMILIES[name]
+def encoder_arch(hf_config: Mapping[str, Any], name: str) -> ModelArch:
+    """Read the config.json of the encoder `name`, a key of ENCODERS. Raises ConfigError."""
+    arch = _own_arch(hf_config, name, ENCODERS[name])
+    # Positions of padding come first in the table.
+    offset = ENCODERS[name].defaults.get("pad_token_id")
+    padding = hf_config.get("pad_token_id", offset)
+    unused = 0 if offset is None else int(offset if padding is None else padding) + 1
+    length = arch.max_position_embeddings - unused
+    return replace(arch, is_encoder=True, tie_word_embeddings=True, max_model_len=length)
+
+
+def _own_arch(hf_config: Mapping[str, Any], name: str, family: Family) -> ModelArch:
     read = ConfigReader(hf_config, family)
     for key, values in family.only.items():
         read.only(key, values)

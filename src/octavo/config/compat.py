@@ -21,13 +21,15 @@ class Asked:
     platform: PlatformInfo
     arch: ModelArch
     dtype: str  # resolved
-    quantization: str | None
+    quantization: str | None  # the checkpoint's own
+    pools: bool = False
 
 
 class Feature(enum.Enum):
     """Something a configuration may use; the value is how it is called in messages."""
 
     CPU = "a CPU"
+    GPU = "a GPU"
     EAGER = "--enforce-eager or -O0"
     GRAPH_SIZES = "CUDA graph sizes"
     COMPILED = "torch.compile"
@@ -42,9 +44,11 @@ class Feature(enum.Enum):
     SLIDING_WINDOW = "sliding-window layers"
     OTHER_KV_DTYPE = "a KV cache dtype other than the model's"
     QUANTIZED_CHECKPOINT = "a quantized checkpoint"
+    PACKED_WEIGHTS = "--quantization"
     TENSOR_PARALLEL = "--tensor-parallel-size above 1"
     PIPELINE_PARALLEL = "--pipeline-parallel-size above 1"
     DATA_PARALLEL = "--data-parallel-size above 1"
+    POOLING = "a pooling model"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Refusal:
 
 _RECOGNIZE: dict[Feature, Callable[[Asked], bool]] = {
     Feature.CPU: lambda a: a.platform.device_type == "cpu",
+    Feature.GPU: lambda a: a.platform.device_type == "cuda",
     Feature.EAGER: lambda a: a.options.enforce_eager or a.options.optimization_level == 0,
     Feature.GRAPH_SIZES: lambda a: (
         a.options.cudagraph_capture_sizes is not None
@@ -75,9 +80,11 @@ _RECOGNIZE: dict[Feature, Callable[[Asked], bool]] = {
     Feature.SLIDING_WINDOW: lambda a: a.arch.sliding_window is not None,
     Feature.OTHER_KV_DTYPE: lambda a: a.options.kv_cache_dtype not in ("auto", a.dtype),
     Feature.QUANTIZED_CHECKPOINT: lambda a: a.quantization is not None,
+    Feature.PACKED_WEIGHTS: lambda a: a.options.quantization is not None,
     Feature.TENSOR_PARALLEL: lambda a: a.options.tensor_parallel_size > 1,
     Feature.PIPELINE_PARALLEL: lambda a: a.options.pipeline_parallel_size > 1,
     Feature.DATA_PARALLEL: lambda a: a.options.data_parallel_size > 1,
+    Feature.POOLING: lambda a: a.pools,
 }
 
 
@@ -104,7 +111,20 @@ REFUSALS = (
     _refuse(
         Feature.QUANTIZED_CHECKPOINT,
         reason="no kernel of this version multiplies packed weights of safetensors files",
-        remedy="use the unquantized checkpoint, or a GGUF file (its weights are unpacked on load)",
+        remedy="use the unquantized checkpoint (on a CPU with --quantization int8 or int4), or a "
+        "GGUF file",
+    ),
+    _refuse(
+        Feature.GPU,
+        Feature.PACKED_WEIGHTS,
+        reason="the kernels for packed weights run on CPUs only",
+        remedy="leave out --quantization; the weights of a GGUF file are then unpacked on load",
+    ),
+    _refuse(
+        Feature.COMPILED,
+        Feature.PACKED_WEIGHTS,
+        reason="a compiled graph takes weights as tensors, and packed ones are none",
+        remedy="leave out one of them",
     ),
     _refuse(
         Feature.OTHER_KV_DTYPE,
@@ -146,6 +166,24 @@ REFUSALS = (
         Feature.PREFILL_THRESHOLD,
         reason="the threshold splits long prompts into chunks",
         remedy="leave out one of them",
+    ),
+    _refuse(
+        Feature.POOLING,
+        Feature.LOGITS_PROCESSORS,
+        reason="it chooses no tokens",
+        remedy="leave out --logits-processors, or set --runner generate",
+    ),
+    _refuse(
+        Feature.POOLING,
+        Feature.COMPILED,
+        reason="the compiler takes models that generate text",
+        remedy="leave out the compilation mode, or set --runner generate",
+    ),
+    _refuse(
+        Feature.POOLING,
+        Feature.BATCH_INVARIANT,
+        reason="texts of like length are computed together, and their sums depend on the company",
+        remedy="leave out --batch-invariant, or set --runner generate",
     ),
 )
 

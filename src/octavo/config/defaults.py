@@ -80,11 +80,14 @@ def _automatic_dtype(
     return wanted
 
 
-def choose_max_model_len(asked: int | str | None, arch: ModelArch) -> int:
-    """The length limit before memory is known. Raises ConfigError above the model's own."""
+def choose_max_model_len(asked: int | str | None, arch: ModelArch, usual: int | None = None) -> int:
+    """The length limit before memory is known. Raises ConfigError above the model's own.
+
+    `usual`: what the model's authors cut texts to.
+    """
     limit = arch.max_model_len
     if asked is None or isinstance(asked, str):
-        return limit
+        return limit if usual is None else min(limit, usual)
     if asked > limit:
         raise ConfigError(
             f"max_model_len={asked} is above the model's limit of {limit} positions; lower it, or "

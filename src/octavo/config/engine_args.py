@@ -9,6 +9,7 @@ from typing import Any
 
 from octavo.checkpoints.locate import find_model
 from octavo.checkpoints.model_files import ModelFiles
+from octavo.checkpoints.sentence_transformers import read_sentence_files
 from octavo.config.defaults import Usage
 from octavo.config.engine_options import EngineOptions
 from octavo.config.octavo_config import OctavoConfig
@@ -47,6 +48,7 @@ class EngineArgs(EngineOptions):
             hf_config=files.config(),
             generation_config=self._generation_config(files.generation_config()),
             kind=files.kind,
+            sentence=read_sentence_files(files.path),
         )
         config = resolve(self, platform, usage, facts=facts)
         for note in config.notes:
@@ -61,6 +63,8 @@ class EngineArgs(EngineOptions):
             self.download_dir,
             ignore_patterns=self.ignore_patterns,
             weights=weights and self.load_format != "dummy",
+            load_format=self.load_format,
+            config_format=self.config_format,
         )
 
     def _generation_config(self, of_model: dict[str, Any]) -> dict[str, Any]:

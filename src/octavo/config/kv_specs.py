@@ -12,8 +12,10 @@ def attention_layer_name(index: int) -> str:
 
 
 def kv_cache_specs(config: OctavoConfig) -> dict[str, KVCacheSpec]:
-    """Layer name -> spec, in layer order."""
+    """Layer name -> spec, in layer order; an encoder keeps nothing."""
     arch, cache = config.model.arch, config.cache
+    if arch.is_encoder:
+        return {}
     specs: dict[str, KVCacheSpec] = {}
     for index in range(arch.num_layers):
         name, window = attention_layer_name(index), arch.window(index)

@@ -12,9 +12,14 @@ from octavo.config.options import option
 class LoadOptions:
     """What may be asked about loading."""
 
-    load_format: Literal["auto", "safetensors", "gguf", "dummy"] = option(
+    load_format: Literal[
+        "auto", "hf", "safetensors", "pt", "mistral", "sharded_state", "gguf", "dummy"
+    ] = option(
         "auto",
-        "auto: what the model's folder holds. dummy: random weights, only config.json is read.",
+        "Form of the weights. auto (or hf): what the model's folder holds, safetensors first. pt: "
+        "PyTorch's .bin and .pt, read without running their pickles. mistral: "
+        "consolidated*.safetensors. sharded_state: what LLM.save_sharded_state wrote. dummy: "
+        "random weights, only the configuration is read.",
     )
     download_dir: str | None = option(
         None, "Folder for files from the hub; by default the Hugging Face cache."

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from octavo.config.architectures import ModelArch
 from octavo.config.options import option
+from octavo.config.pooler import PoolerConfig
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -52,10 +53,37 @@ class ModelOptions:
         False,
         "Accepted so that launch scripts keep working: octavo never runs code from a checkpoint.",
     )
+    quantization: Literal["int8", "int4", "gguf"] | None = option(
+        None,
+        "Keep weights packed, on a CPU: in the blocks of a GGUF file (gguf), or rounded while any "
+        "checkpoint is read (int8, int4). By default nothing is packed: weights are in --dtype.",
+        short="-q",
+    )
+    runner: Literal["auto", "generate", "pooling"] = option(
+        "auto",
+        "What the model is for: text (generate), or vectors and scores (pooling). auto: what its "
+        "architecture and, for Sentence Transformers, its modules.json say.",
+    )
+    convert: Literal["auto", "none", "embed", "classify"] = option(
+        "auto",
+        "Make a model that generates text into one that pools: embed (vectors), classify (scores "
+        "by the checkpoint's `score` layer). auto: as its architecture says; none: never.",
+    )
+    pooler_config: Mapping[str, Any] = option(
+        {},
+        "How hidden states are pooled, before what the model's files say: pooling_type (CLS, LAST, "
+        "MEAN; ALL, STEP), use_activation, dimensions, logit_mean, logit_sigma, step_tag_id, "
+        "returned_token_ids.",
+    )
     model_impl: Literal["auto", "octavo", "vllm", "transformers"] = option(
         "auto",
         "Who computes the model. auto: octavo's own class, or the Transformers backend where there "
         "is none; octavo (or vllm): its own class alone; transformers: the backend alone.",
+    )
+    config_format: Literal["auto", "hf", "mistral"] = option(
+        "auto",
+        "Form of the configuration: hf (config.json) or mistral (params.json); auto: config.json "
+        "where the model has one.",
     )
     hf_overrides: Mapping[str, Any] = option(
         {}, "Entries that replace those of the model's config.json, nested ones merged."
@@ -102,10 +130,10 @@ class ModelConfig(ModelOptions):
     max_model_len: int = field()  # tokens
     logits_processors: tuple[str, ...] = field()
     arch: ModelArch = field()
-    quantization: str | None = field()  # the checkpoint's method; None: plain weights
     fit_max_model_len: bool = field()  # whether max_model_len may be lowered to what fits
     eos_token_ids: tuple[int, ...] = field()  # config.json's and generation_config.json's
     generation_defaults: Mapping[str, Any] = field()  # SamplingParams fields, already merged
+    pooler: PoolerConfig | None = None  # None: the model generates text
 
     @property
     def vocab_size(self) -> int:

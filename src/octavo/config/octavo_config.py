@@ -37,6 +37,7 @@ _OUTSIDE_GRAPH = {
             "served_model_name",
             "seed",
             "trust_remote_code",
+            "config_format",
             "hf_overrides",
             "generation_config",
             "override_generation_config",
@@ -77,6 +78,8 @@ _OUTSIDE_GRAPH = {
             "disable_any_whitespace",
             "disable_additional_properties",
             "enable_in_reasoning",
+            "finish_within_limit",
+            "jump_forward",
         }
     ),
     "parallel": frozenset({"data_parallel_size", "distributed_executor_backend"}),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.checkpoints.sentence_transformers import SentenceFiles
 from octavo.config import compat, hf
-from octavo.config.architectures import TRANSFORMERS_MODEL, model_arch
+from octavo.config.architectures import TRANSFORMERS_MODEL, ModelArch, encoder_arch, model_arch
 from octavo.config.cache import CacheConfig
 from octavo.config.defaults import (
     Notes,
@@ -26,6 +28,13 @@ from octavo.config.load import LoadConfig
 from octavo.config.model import ModelConfig
 from octavo.config.octavo_config import OctavoConfig, section_values
 from octavo.config.parallel import ParallelConfig
+from octavo.config.pooler import PoolerConfig
+from octavo.config.pooling import (
+    PoolingArchitecture,
+    choose_pooler,
+    pooling_architecture,
+    sentence_length,
+)
 from octavo.config.runtime import (
     AttentionConfig,
     CompilationConfig,
@@ -48,7 +57,8 @@ class ModelFacts:
 
     hf_config: Mapping[str, Any]  # config.json
     generation_config: Mapping[str, Any] = field(default_factory=dict)  # generation_config.json
-    kind: str = "folder"  # "folder" or "gguf"
+    kind: str = "safetensors"  # of weights, as a load_format
+    sentence: SentenceFiles | None = None  # of a Sentence Transformers model
 
 
 def resolve(
@@ -61,21 +71,47 @@ def resolve(
     """
     notes = Notes()
     hf_config = hf.merge(facts.hf_config, options.hf_overrides)
-    arch = model_arch(hf_config, options.model_impl)
+    pooling = pooling_architecture(
+        hf_config,
+        options.runner,
+        options.convert,
+        has_sentence_files=facts.sentence is not None,
+    )
+    arch = _arch(hf_config, options, pooling)
     if arch.architecture == TRANSFORMERS_MODEL:
         what = "as asked" if options.model_impl == "transformers" else "octavo has no class for it"
         names = ", ".join(map(str, hf_config["architectures"]))
         notes.add(f"{names} runs through the Transformers backend: {what}")
-    quantization = _quantization(hf_config)
     dtype = choose_dtype(options.dtype, arch, platform, notes)
-    asked = compat.Asked(options, platform, arch, dtype, quantization)
+    asked = compat.Asked(
+        options, platform, arch, dtype, _own_quantization(hf_config), pooling is not None
+    )
     compat.check(asked)
     _check_values(options, platform)
-    max_model_len = choose_max_model_len(options.max_model_len, arch)
-    budget = choose_budget(options, platform, usage, max_model_len, notes)
+    _check_packing(options, facts)
+    if arch.is_encoder:
+        # A text whose tokens all see each other is computed at once, and nothing of it is kept.
+        options = dataclasses.replace(
+            options,
+            enable_chunked_prefill=False,
+            enable_prefix_caching=False,
+            long_prefill_token_threshold=0,
+            itl_target_ms=None,
+        )
+    pooler = None
+    if pooling is not None:
+        pooler = choose_pooler(pooling, hf_config, arch, facts.sentence, options.pooler_config)
+        notes.add(_pooling_note(pooling, pooler))
+    usual_len = None if pooling is None else sentence_length(facts.sentence)
+    max_model_len = choose_max_model_len(options.max_model_len, arch, usual_len)
+    # Of an encoder every step is made of whole texts: small ones stay in the processor's cache.
+    budget_usage = "server" if arch.is_encoder else usage
+    budget = choose_budget(options, platform, budget_usage, max_model_len, notes)
     graph_sizes = choose_graph_sizes(options, platform, budget)
     if arch.architecture == TRANSFORMERS_MODEL and options.cudagraph_capture_sizes is None:
         graph_sizes = ()  # transformers' code may wait for the device, which a graph can't
+    if pooling is not None:
+        graph_sizes = ()  # prompts are of any length, and there are no decode steps
     file_defaults = {} if options.generation_config == "vllm" else facts.generation_config
     model = section_values(
         ModelConfig,
@@ -85,12 +121,12 @@ def resolve(
         max_model_len=max_model_len,
         logits_processors=options.logits_processors or (),
         arch=arch,
-        quantization=quantization,
         fit_max_model_len=options.max_model_len == "auto",
         eos_token_ids=eos_token_ids(arch.eos_token_ids, facts.generation_config),
         generation_defaults=sampling_defaults(
             file_defaults, options.override_generation_config, notes
         ),
+        pooler=pooler,
     )
     scheduler = section_values(
         SchedulerConfig,
@@ -128,7 +164,27 @@ def resolve(
     )
 
 
-def _quantization(hf_config: Mapping[str, Any]) -> str | None:
+def _arch(
+    hf_config: Mapping[str, Any], options: EngineOptions, pooling: PoolingArchitecture | None
+) -> ModelArch:
+    if pooling is None:
+        return model_arch(hf_config, options.model_impl)
+    if options.model_impl == "transformers":
+        raise ConfigError(
+            "model_impl='transformers' runs models that generate text; leave it out to pool"
+        )
+    if pooling.is_encoder:
+        return encoder_arch(hf_config, pooling.body)
+    return model_arch({**hf_config, "architectures": [pooling.body]}, "octavo")
+
+
+def _pooling_note(pooling: PoolingArchitecture, pooler: PoolerConfig) -> str:
+    how = pooler.tok_pooling_type if pooler.head == "token_classify" else pooler.seq_pooling_type
+    form = "an encoder" if pooling.is_encoder else "a decoder"
+    return f"runner=pooling: {form} whose states are pooled ({how}) to {pooler.tasks[0]}"
+
+
+def _own_quantization(hf_config: Mapping[str, Any]) -> str | None:
     quantized = hf_config.get("quantization_config")
     if not quantized:
         return None
@@ -136,13 +192,28 @@ def _quantization(hf_config: Mapping[str, Any]) -> str | None:
 
 
 def _load_format(options: EngineOptions, facts: ModelFacts) -> str:
-    found = "gguf" if facts.kind == "gguf" else "safetensors"
     asked = options.load_format
-    if asked in ("safetensors", "gguf") and asked != found:
+    if asked not in ("auto", "hf", "dummy", facts.kind):
         raise ConfigError(
-            f"load_format={asked!r}, but {options.model!r} holds {found}; use --load-format auto"
+            f"load_format={asked!r}, but {options.model!r} holds {facts.kind}; use --load-format "
+            "auto"
         )
-    return "dummy" if asked == "dummy" else found
+    return "dummy" if asked == "dummy" else facts.kind
+
+
+def _check_packing(options: EngineOptions, facts: ModelFacts) -> None:
+    """Whether there is anything to pack."""
+    asked, source = options.quantization, _load_format(options, facts)
+    if asked == "gguf" and source != "gguf":
+        raise ConfigError(
+            f"quantization='gguf' keeps the blocks of a GGUF file, and the weights of "
+            f"{options.model!r} come as {source}; use --quantization int8 or int4"
+        )
+    if asked is not None and source == "sharded_state":
+        raise ConfigError(
+            f"quantization={asked!r}: weights saved as sharded_state are loaded as they are; use "
+            "the checkpoint that they were made of, or leave out --quantization"
+        )
 
 
 def _check_values(options: EngineOptions, platform: PlatformInfo) -> None:

@@ -21,8 +21,10 @@ class DeviceOptions:
 class AttentionOptions:
     """What may be asked about attention."""
 
-    attention_backend: Literal["torch_sdpa", "triton"] | None = option(
-        None, "Attention implementation; by default the best for the device."
+    attention_backend: Literal["torch_sdpa", "triton", "flash_attn"] | None = option(
+        None,
+        "Attention implementation; by default the best for the device. flash_attn (experimental): "
+        "FlashAttention 3, 4 or 2, whichever of these packages is installed.",
     )
     disable_cascade_attn: bool = option(
         False,

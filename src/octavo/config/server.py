@@ -118,8 +118,8 @@ class ServerOptions:
     )
     profiler_config: Mapping[str, Any] = option(
         {},
-        "Serve /start_profile and /stop_profile, which record a trace of the engine: `profiler`: "
-        "torch, `torch_profiler_dir`: folder of the traces.",
+        "Let /start_profile and /stop_profile, which need an --admin-api-key, record a trace of "
+        "the engine: `profiler`: torch, `torch_profiler_dir`: folder of the traces.",
     )
 
 

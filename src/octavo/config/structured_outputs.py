@@ -26,6 +26,15 @@ class StructuredOutputsOptions:
         False,
         "Read a JSON schema that names properties and is silent about others as allowing none.",
     )
+    finish_within_limit: bool = option(
+        False,
+        "Lead structured answers to a valid end before max_tokens cuts them, unless a request "
+        "says otherwise.",
+    )
+    jump_forward: bool = option(
+        True,
+        "Append tokens that a grammar leaves no choice about without a step for each of them.",
+    )
     enable_in_reasoning: bool = option(
         False, "Hold reasoning to the grammar, too; by default it begins after reasoning."
     )

@@ -11,6 +11,7 @@ class SchedulerCounters:
     __slots__ = (
         "num_accepted_tokens",
         "num_draft_tokens",
+        "num_forced_tokens",
         "num_preemptions",
         "num_scheduled_tokens",
         "prefix_cache",
@@ -42,6 +43,7 @@ class SchedulerCounters:
             step=step,
             num_draft_tokens=self.num_draft_tokens,
             num_accepted_tokens=self.num_accepted_tokens,
+            num_forced_tokens=self.num_forced_tokens,
         )
         self.reported_preemptions = self.num_preemptions
         self._start()
@@ -51,4 +53,5 @@ class SchedulerCounters:
         self.num_scheduled_tokens = 0
         self.num_draft_tokens = 0
         self.num_accepted_tokens = 0
+        self.num_forced_tokens = 0
         self.prefix_cache = PrefixCacheStats()

@@ -47,6 +47,14 @@ class SchedulerLimits:
         )
 
     @property
+    def max_forced_row(self) -> int:
+        """The most tokens of a row that a grammar has left no choice about.
+
+        Such rows may be in all steps in flight, and together hold no more than `max_tokens_ahead`.
+        """
+        return max((self.max_tokens_ahead - 1) // self.max_concurrent_steps, 1)
+
+    @property
     def max_chunk(self) -> int:
         """The most tokens of one prefill in one step, the budget aside."""
         if self.enable_chunked_prefill and self.long_prefill_token_threshold:

@@ -7,8 +7,10 @@ import time
 
 from octavo.core.kv.coordinator import PrefixHit
 from octavo.core.kv.sequence import KVSequence
+from octavo.core.loops import LoopDetector
 from octavo.types.engine_output import EngineCoreEvent, EventType, FinishReason
 from octavo.types.request import EngineCoreRequest
+from octavo.types.sampling_params import SamplingParams
 
 
 class RequestStatus(enum.IntEnum):
@@ -26,6 +28,9 @@ class Request(KVSequence):
     Accounting, all in tokens; see also KVSequence:
     - Below `prefill_end` (the tokens known when the slot was taken) input tokens come from the
       host; from there on a row's input is the token last sampled on the device.
+    - `forced` are tokens from `num_computed_tokens` on that a grammar has left no choice about:
+      the next rows take them from the host, at once. The first is what the row before samples;
+      they join `token_ids` with it.
     - `max_computed` is where computing ends: the last token of a sequence is never an input,
       except that a prompt that is only scored (max_tokens == 0) is computed whole.
 
@@ -40,24 +45,29 @@ class Request(KVSequence):
         "draft_token_ids",
         "events",
         "finish_reason",
+        "forced",
         "has_news",
         "last_step",
         "leader",
         "leader_blocks",
+        "loops",
         "lora_request",
         "max_computed",
         "max_length",
         "max_tokens",
+        "mirostat_mu",
         "num_bypasses",
         "num_cached_tokens",
         "num_preemptions",
         "num_prompt_logprobs",
         "num_prompt_tokens",
+        "pooling_params",
         "prefill_end",
         "prefill_start",
         "prefix_hit",
         "priority",
         "request_id",
+        "resends",
         "reserve_until",
         "reserved_blocks",
         "sampling_params",
@@ -77,10 +87,7 @@ class Request(KVSequence):
             list(new.token_ids),
             lora_name=lora.lora_name if lora is not None else None,
             cache_salt=new.cache_salt,
-            # Logits of every prompt position are wanted, so every position must be computed.
-            reads_prefix_cache=(
-                params.prompt_logprobs is None and not params.skip_reading_prefix_cache
-            ),
+            reads_prefix_cache=not (params.skip_reading_prefix_cache or _wants_prompt(params)),
         )
         self.request_id = new.request_id
         self.client_index = new.client_index
@@ -88,6 +95,7 @@ class Request(KVSequence):
         self.arrival_time = new.arrival_time
         self.arrival_index = arrival_index
         self.sampling_params = params
+        self.pooling_params = new.pooling_params
         self.seed = new.seed
         self.lora_request = lora
         self.max_tokens = new.max_tokens
@@ -96,6 +104,11 @@ class Request(KVSequence):
         self.max_computed = self.max_length - (1 if new.max_tokens else 0)
         eos_ids = [] if params.ignore_eos else params.eos_token_ids or []
         self.stop_ids = frozenset((*eos_ids, *(params.stop_token_ids or ())))
+        self.loops: LoopDetector | None = None
+        repetition = params.repetition_detection
+        if repetition is not None and repetition.max_pattern_size:
+            self.loops = LoopDetector(repetition, self.token_ids[self.num_prompt_tokens :])
+        self.mirostat_mu: float | None = None  # what the next token is truncated with
 
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
@@ -104,6 +117,8 @@ class Request(KVSequence):
         self.last_step = -1  # the latest step with a row of this request
         self.prefill_start = 0  # tokens found in the cache when the slot was taken
         self.prefill_end = len(self.token_ids)
+        self.forced: list[int] = []
+        self.resends = False  # the workers are to be told of it anew with its next row
         self.draft_token_ids: list[int] = []  # host-known drafts for the next decode row
         self.num_preemptions = 0
 
@@ -147,11 +162,22 @@ class Request(KVSequence):
         self.num_bypasses = 0
         self.leader = None
 
+    def rewind(self) -> None:
+        """What was sampled after the known tokens is dropped; the last of them is computed anew."""
+        self.num_computed_tokens = len(self.token_ids) - 1
+        self.prefill_start = self.num_computed_tokens
+        self.prefill_end = len(self.token_ids)
+        self.forced = []
+        self.draft_token_ids = []
+        self.resends = True
+
     def preempt(self) -> None:
         """RUNNING -> PREEMPTED: everything is to be computed again."""
         self.status = RequestStatus.PREEMPTED
         self.slot = -1
         self.num_computed_tokens = 0
+        self.forced = []
+        self.resends = False
         self.draft_token_ids = []
         self.num_preemptions += 1
 
@@ -168,3 +194,10 @@ class Request(KVSequence):
             self.events = []
         self.events.append(EngineCoreEvent(event, time.monotonic()))
         self.has_news = True
+
+
+def _wants_prompt(params: SamplingParams) -> bool:
+    """Whether something of every prompt position is wanted, so that each must be computed."""
+    states = params.hidden_states
+    wants_states = states is not None and states.positions in ("prompt", "all")
+    return wants_states or params.prompt_logprobs is not None

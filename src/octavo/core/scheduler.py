@@ -50,6 +50,8 @@ class Scheduler:
     Results may be outstanding: `schedule()` can be called up to `max_concurrent_steps` times
     before the oldest step's `update_from_output()`. A decode row is scheduled without knowing its
     input token, as long as the tokens in flight can't have reached the length limit.
+
+    Where a grammar leaves no choice (`force`), a decode row takes several tokens at once.
     """
 
     def __init__(
@@ -193,6 +195,7 @@ class Scheduler:
         prefills = self._schedule_decodes(step)
         if step.num_decode_rows:
             step.arrange_decodes(self._prefixes.arrange(step.slots, step.num_scheduled_tokens))
+            step.samples = [slot not in step.partial for slot in step.slots]
             step.budget = min(step.budget, self._pacer.limit(sum(step.num_scheduled_tokens)))
         self._schedule_prefills(step, prefills)
         if self._counters.num_preemptions == num_preemptions:
@@ -232,6 +235,40 @@ class Scheduler:
             client: EngineCoreOutputs(outputs=news, timestamp=now)
             for client, news in outputs.items()
         }
+
+    def force(self, scheduler_output: SchedulerOutput, row: int, tokens: list[int]) -> None:
+        """A row of a step in flight will sample tokens[0], for certain, and all others follow.
+
+        They count as produced when the step's results are applied, and are computed by the next
+        rows of the request, of as many tokens as fit. No later step may have been scheduled.
+        """
+        request = self.requests_of(scheduler_output)[row]
+        if request is None or request.finish_reason is not None:
+            return
+        step = self._in_flight[scheduler_output.step_id - self._in_flight[0].step_id]
+        step.tails[request.slot] = tokens
+        request.forced = tokens.copy()
+        self._counters.num_forced_tokens += len(tokens) - 1
+
+    def retry(self, scheduler_output: SchedulerOutput, row: int, result: ModelRunnerOutput) -> None:
+        """Have a row of the oldest step sampled again, by a step to come.
+
+        Its results have come and are not applied yet: the token is taken out of them. What later
+        steps in flight make of the token will be dropped.
+        """
+        request = self.requests_of(scheduler_output)[row]
+        if request is None or request.finish_reason is not None or row in result.errors:
+            return
+        step, *later = self._in_flight
+        step.samples[row] = False
+        step.tails.pop(request.slot, None)
+        result.sampled_token_ids[row] = []
+        result.logprobs.pop(row, None)
+        result.mirostat_mu.pop(row, None)
+        for other in later:
+            other.drop(request)
+        self._prefixes.remove(request.slot)
+        request.rewind()
 
     # What others want to know.
 
@@ -292,7 +329,9 @@ class Scheduler:
         lookahead = self._num_speculative_tokens
         prefills = []
         num_tokens = 1
+        behind = len(self._running) * (1 + lookahead)  # tokens kept for rows not yet served
         for request in tuple(self._running):  # preemption changes the list
+            behind -= 1 + lookahead
             computed = request.num_computed_tokens
             if computed < request.prefill_end:
                 prefills.append(request)
@@ -303,6 +342,13 @@ class Scheduler:
             if speculates:
                 drafts = self._drafts(request, min(room, step.budget) - 1)
                 num_tokens = 1 + len(drafts)
+            if request.forced:
+                if len(request.forced) > room:
+                    continue  # they are the last
+                drafts = []
+                num_tokens = self._take_forced(request, step.budget - behind, step)
+            elif not speculates:
+                num_tokens = 1
             end = computed + num_tokens
             if end + lookahead > request.num_allocated_tokens and not self._grow(
                 request, num_tokens, step
@@ -318,8 +364,16 @@ class Scheduler:
             request.last_step = step_id
             step.budget -= num_tokens
         step.num_decode_rows = len(step.requests)
-        step.samples = [True] * step.num_decode_rows
         return prefills
+
+    def _take_forced(self, request: Request, most: int, step: Step) -> int:
+        """Give a decode row up to `most` of the tokens that must come; returns their number."""
+        most = min(most, self._limits.max_forced_row)
+        tokens, request.forced = request.forced[:most], request.forced[most:]
+        step.forced[request.slot] = tokens
+        if request.forced:
+            step.partial.add(request.slot)
+        return len(tokens)
 
     def _drafts(self, request: Request, limit: int) -> list[int]:
         """The drafts of a decode row: on the device while its input token is only known there."""
@@ -340,7 +394,10 @@ class Scheduler:
 
     def _preempt(self, request: Request, step: Step) -> None:
         step.take_back_decode(request)
-        holders = [earlier for earlier in self._in_flight if earlier.drop(request)]
+        for earlier in self._in_flight:
+            earlier.drop(request)
+        # Their rows may have been dropped before: the slots tell which steps still use this one.
+        holders = [earlier for earlier in self._in_flight if request.slot in earlier.slots]
         if holders:
             holders[-1].released_slots.append(request.slot)
         else:
@@ -379,6 +436,9 @@ class Scheduler:
             step.long_prefill = request
         known_computed = request.num_computed_tokens + num_tokens == request.num_tokens
         samples = known_computed and request.max_tokens > 0
+        if request.resends:
+            request.resends = False
+            step.admitted.append(request)
         step.add_prefill(request, num_tokens, samples=samples)
         if samples:
             self._prefixes.add(request.slot, request.block_ids, request.num_tokens)

@@ -66,10 +66,12 @@ class SharedPrefixes:
             if isinstance(group.spec, FullAttentionSpec)
         ]
         self._enabled = enabled and len(full) == 1
-        self._group, spec = full[0] if self._enabled else (0, config.groups[0].spec)
-        self._block_size = spec.block_size
-        self._min_end = -(-MIN_PREFIX_TOKENS // spec.block_size)
-        self._min_saved = -(-MIN_SAVED_BYTES // spec.page_bytes)
+        self._group, self._block_size, page_bytes = 0, 1, 1
+        if self._enabled:
+            self._group, spec = full[0]
+            self._block_size, page_bytes = spec.block_size, spec.page_bytes
+        self._min_end = -(-MIN_PREFIX_TOKENS // self._block_size)
+        self._min_saved = -(-MIN_SAVED_BYTES // page_bytes)
         self._root = _Node(None, [], 0)
         self._nodes: dict[int, _Node] = {}  # by slot: where the request's table ends
         self._changed = False

@@ -19,16 +19,19 @@ class Step:
         "admitted",
         "budget",
         "drafts",
+        "forced",
         "long_prefill",
         "num_computed_tokens",
         "num_decode_rows",
         "num_scheduled_tokens",
+        "partial",
         "released_slots",
         "requests",
         "samples",
         "shared_prefixes",
         "slots",
         "step_id",
+        "tails",
     )
 
     def __init__(self, step_id: int, budget: int) -> None:
@@ -42,6 +45,10 @@ class Step:
         self.samples: list[bool] = []
         self.num_decode_rows = 0
         self.drafts: list[list[int]] = []  # of decode rows; empty without speculation
+        # By slot, because decode rows change their places.
+        self.forced: dict[int, list[int]] = {}  # input tokens of decode rows that the host knows
+        self.partial: set[int] = set()  # decode rows that end before the last of their tokens
+        self.tails: dict[int, list[int]] = {}  # what a row samples for certain, and what follows
         self.shared_prefixes: list[SharedPrefix] = []  # of decode rows
         self.admitted: list[Request] = []  # requests that take their slot with this step
         self.long_prefill: Request | None = None  # got only a share of the budget
@@ -80,6 +87,8 @@ class Step:
         lists = (self.requests, self.slots, self.num_computed_tokens, self.num_scheduled_tokens)
         for rows in (*lists, self.drafts):
             del rows[row : row + 1]
+        self.forced.pop(request.slot, None)
+        self.partial.discard(request.slot)
 
     def drop(self, request: Request) -> bool:
         """Ignore the results of a request's row; returns whether there is one."""
@@ -105,7 +114,12 @@ class Step:
             draft_token_ids={row: drafts for row, drafts in enumerate(self.drafts) if drafts},
             shared_prefixes=self.shared_prefixes,
             total_num_scheduled_tokens=sum(self.num_scheduled_tokens),
+            forced_token_ids=self._forced_rows() if self.forced else {},
         )
+
+    def _forced_rows(self) -> dict[int, list[int]]:
+        decodes = enumerate(self.slots[: self.num_decode_rows])
+        return {row: self.forced[slot] for row, slot in decodes if slot in self.forced}
 
 
 def _new_request_data(request: Request) -> NewRequestData:
@@ -120,4 +134,6 @@ def _new_request_data(request: Request) -> NewRequestData:
         sampling_params=request.sampling_params,
         seed=request.seed,
         lora_request=request.lora_request,
+        pooling_params=request.pooling_params,
+        mirostat_mu=request.mirostat_mu,
     )

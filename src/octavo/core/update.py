@@ -36,9 +36,17 @@ class ResultApplier:
         outputs: Outputs = {}
         finished: list[Request] = []
         vocab_size = self._vocab_size
-        special = {*result.errors, *result.logprobs, *result.prompt_logprobs}
+        special = {
+            *result.errors,
+            *result.logprobs,
+            *result.prompt_logprobs,
+            *result.mirostat_mu,
+            *result.hidden_states,
+        }
         if step.drafts or result.draft_token_ids:
             special.update(range(len(step.requests)))
+        elif step.tails:
+            special.update(row for row, slot in enumerate(step.slots) if slot in step.tails)
         rows = zip(step.requests, result.sampled_token_ids, strict=True)
         for row, (request, tokens) in enumerate(rows):
             if request is None or request.finish_reason is not None:
@@ -51,6 +59,7 @@ class ResultApplier:
                 and not request.has_news
                 and tokens[0] not in request.stop_ids
                 and len(token_ids) + 1 < request.max_length
+                and request.loops is None
                 and 0 <= tokens[0] < vocab_size
             ):
                 token_ids.append(tokens[0])
@@ -75,7 +84,10 @@ class ResultApplier:
         self, step: Step, row: int, request: Request, tokens: list[int], result: ModelRunnerOutput
     ) -> EngineCoreOutput | None:
         """Every case; None if there is nothing to tell."""
+        forced = step.tails.get(step.slots[row], tokens)
         error = result.errors.get(row) or self._find_fault(step, row, tokens)
+        if error is None and forced[:1] != tokens[:1]:
+            error = f"the grammar allows {forced[0]} only, but {tokens[0]} was sampled"
         if error is not None:
             logger.error("request %s failed: %s", request.request_id, error)
             # What the row wrote to the cache may be as wrong as its result.
@@ -83,16 +95,22 @@ class ResultApplier:
             request.finish(FinishReason.ERROR, error)
             return _output(request, [], None, None)
         self._settle_drafts(step, row, request, tokens)
-        kept = self._append(request, tokens)
-        request.draft_token_ids = result.draft_token_ids[row] if result.draft_token_ids else []
         end = step.num_computed_tokens[row] + step.num_scheduled_tokens[row]
+        kept = self._append(request, forced, end)
+        request.mirostat_mu = result.mirostat_mu.get(row, request.mirostat_mu)
+        request.draft_token_ids = result.draft_token_ids[row] if result.draft_token_ids else []
         if request.max_tokens == 0 and end >= request.num_prompt_tokens:
             request.finish(FinishReason.LENGTH)
         prompt_logprobs = _prompt_logprobs(request, step, row, result)
         logprobs = result.logprobs.get(row)
-        if not kept and prompt_logprobs is None and request.finish_reason is None:
+        states = result.hidden_states.get(row)
+        news = kept or prompt_logprobs is not None or states is not None
+        if not news and request.finish_reason is None:
             return None
-        return _output(request, kept, logprobs and logprobs[: len(kept)], prompt_logprobs)
+        output = _output(request, kept, logprobs and logprobs[: len(kept)], prompt_logprobs)
+        output.hidden_states = states
+        output.pooled = result.pooled.get(row)
+        return output
 
     def _find_fault(self, step: Step, row: int, tokens: list[int]) -> str | None:
         if step.samples[row] and not tokens:
@@ -111,20 +129,24 @@ class ResultApplier:
             self._counters.num_draft_tokens += len(drafts)
             self._counters.num_accepted_tokens += num_accepted
 
-    def _append(self, request: Request, tokens: list[int]) -> list[int]:
-        """Append tokens up to the one that ends the request; returns those appended."""
+    def _append(self, request: Request, tokens: list[int], end: int) -> list[int]:
+        """Append tokens up to the one that ends the request; returns those appended.
+
+        Tokens before `end` are computed, save for drafts that were not accepted.
+        """
         token_ids = request.token_ids
         for count, token in enumerate(tokens, 1):
             token_ids.append(token)
-            if token in request.stop_ids or len(token_ids) >= request.max_length:
-                stop = check_stop(request, token)
+            loops = request.loops is not None and request.loops.add(token)
+            if loops or token in request.stop_ids or len(token_ids) >= request.max_length:
+                stop = check_stop(request, token, loops=loops)
                 if stop is not None:
                     request.finish(*stop)
                     tokens = tokens[:count]
                     break
-        # All known tokens but the newest are computed, if this row sampled it.
-        if tokens and len(token_ids) > request.next_cache_at:
-            self._kv.cache(request, len(token_ids) - 1)
+        num_computed = min(len(token_ids) - 1, end)  # the newest is not
+        if tokens and num_computed >= request.next_cache_at:
+            self._kv.cache(request, num_computed)
         return tokens
 
 

@@ -11,16 +11,18 @@ from typing import Self
 
 from octavo.config.engine_args import EngineArgs
 from octavo.config.octavo_config import OctavoConfig
-from octavo.engine.collector import RequestOutputCollector
+from octavo.engine.collector import OutputTap, RequestOutputCollector
 from octavo.engine.core_client import AsyncMPClient, CoreConnection
 from octavo.engine.front_end import FrontEnd
 from octavo.engine.grammar_check import GrammarCheck
 from octavo.engine.input_processor import LONG_TEXT
 from octavo.engine.metric_page import MetricPage
 from octavo.engine.metrics import EngineMetrics
+from octavo.engine.pooling_state import PooledOutput, PoolingFuture
+from octavo.engine.pooling_tokens import PoolingPrompt
 from octavo.engine.prompts import ParsedPrompt, Prompt, parse_prompt
 from octavo.engine.stat_log import INTERVAL
-from octavo.engine.tracing import make_tracer, open_span
+from octavo.engine.tracing import NoSpan, make_tracer, open_span
 from octavo.structured_output.interface import GrammarError
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.engine_output import EngineCoreOutputs
@@ -32,6 +34,7 @@ from octavo.types.errors import (
     RequestError,
 )
 from octavo.types.outputs import RequestOutput
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.utils import envs
@@ -115,9 +118,11 @@ class AsyncLLM:
         cache_salt: str | None = None,
         lora_request: LoRARequest | None = None,
         trace_headers: dict[str, str] | None = None,
+        tap: OutputTap | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The outputs of one request; leaving the generator early aborts it.
+        """The outputs of one request, but for those that go by `tap`.
 
+        Leaving the generator early aborts the request.
         Raises RequestError and QueueFullError before anything runs, EngineDeadError at any
         moment, and GenerationError after the last output of a request that failed.
         """
@@ -139,12 +144,14 @@ class AsyncLLM:
         self._start_tasks()
         if not self._outputs.num_unfinished:
             self._busy_since = time.monotonic()
-        collector = RequestOutputCollector(request.sampling_params.output_kind)
+        span = open_span(self._tracer, request_id, self._model_name, request)
+        # A span has to see every output.
+        tap = tap if isinstance(span, NoSpan) else None
+        collector = RequestOutputCollector(request.sampling_params.output_kind, tap)
         children = self._outputs.add_request(request_id, request, parsed.text, collector)
         if self.config.observability.enable_log_requests:
             logger.info("request %s: %r", request_id, sampling_params)
         finished = False
-        span = open_span(self._tracer, request_id, self._model_name, request)
         try:
             self._client.add_requests(children)
             while not finished:
@@ -153,11 +160,54 @@ class AsyncLLM:
                 span.note(output)
                 yield output
             if output.error is not None:
-                raise GenerationError(output.error)
+                raise GenerationError(output.error, output.error_param)
         finally:
             if not finished:
                 self._leave([child.request_id for child in children])
             span.end()
+
+    async def encode(
+        self,
+        prompt: Prompt | PoolingPrompt,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> AsyncGenerator[PooledOutput, None]:
+        """The one output of a request that is pooled; leaving the generator early aborts it.
+
+        Raises RequestError and QueueFullError before anything runs, EngineDeadError at any
+        moment, and GenerationError for a request that failed.
+        """
+        self._check_admission(1)
+        pooling = self._front_end.pooling
+        if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
+            loop = asyncio.get_running_loop()
+            prompt = await loop.run_in_executor(
+                self._long_texts, pooling.prompt, prompt, pooling_params
+            )
+        request = pooling.make_request(
+            request_id,
+            pooling.prompt(prompt, pooling_params),
+            pooling_params,
+            priority=priority,
+            cache_salt=cache_salt,
+            trace_headers=trace_headers,
+        )
+        self._start_tasks()
+        if not self._outputs.num_unfinished:
+            self._busy_since = time.monotonic()
+        reader = PoolingFuture()
+        self._outputs.add_pooling_request(request_id, request, reader)
+        if self.config.observability.enable_log_requests:
+            logger.info("request %s: %r", request_id, pooling_params)
+        try:
+            self._client.add_requests([request])
+            yield await reader.get()
+        finally:
+            self._leave([request.request_id])
 
     async def abort(self, request_ids: str | Iterable[str]) -> None:
         """End every request that goes by these ids; their streams end with "abort".

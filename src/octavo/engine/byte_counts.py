@@ -9,6 +9,7 @@ from typing import Protocol
 from octavo.config.architectures import SLIDING_ATTENTION, ModelArch
 from octavo.config.graph_shapes import mixed_shapes
 from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.packed_bytes import packed_bytes
 from octavo.types.kv_spec import DTYPE_BYTES, KVCacheGroup
 from octavo.utils.misc import cdiv, next_power_of_2, round_up
 
@@ -48,6 +49,10 @@ CPU_GATHER_BYTES = 64 << 20
 CPU_SCORES_BYTES = 64 << 20
 CPU_BUFFER_GROWTH = 1.5
 
+# Of an encoder: how far texts of a batch are padded, and elements of a batch's scores.
+ENCODER_STRETCH = 1.25
+ENCODER_SCORES = 16 << 20
+
 # Shares into which a GPU's multiprocessors split the keys of a decode step, and query vectors of a
 # KV head that a share's partial result holds.
 DECODE_SHARES = 256
@@ -76,32 +81,50 @@ class Header(Protocol):
     """What is needed of a tensor's header in a checkpoint."""
 
     @property
+    def dtype(self) -> str: ...
+
+    @property
     def shape(self) -> tuple[int, ...]: ...
 
 
 def weight_bytes(
     config: OctavoConfig, headers: Mapping[str, Header] | None = None
 ) -> dict[str, int]:
-    """Part of the model -> bytes on the device, in the compute dtype.
+    """Part of the model -> bytes on the device, in the compute dtype or packed.
 
     `headers` maps tensor names of the Hugging Face layout to their headers; without them (dummy
     weights, files not here) the shapes follow from the architecture.
     """
     arch = config.model.arch
+    dtypes: dict[str, str] = {}
     if headers is None:
         shapes = dict(tensor_shapes(arch))
     else:
         shapes = {name: header.shape for name, header in headers.items()}
+        dtypes = {name: header.dtype for name, header in headers.items()}
     if arch.tie_word_embeddings:
         shapes.pop("lm_head.weight", None)
     sizes = dict.fromkeys(PARTS, 0)
+    repacked = _repacks(config)
     for name, shape in shapes.items():
         part = _part(name)
-        if part in (EMBEDDING, OUTPUT):
+        if part is None:
+            continue
+        is_vocabulary = part in (EMBEDDING, OUTPUT)
+        packed = packed_bytes(
+            config.model.quantization, name, shape, dtypes.get(name), is_vocabulary=is_vocabulary
+        )
+        if packed is not None:
+            sizes[part] += packed
+            repacked = repacked and part != EMBEDDING
+            continue
+        # An embedding that might have been packed holds no padding.
+        if part == OUTPUT or (part == EMBEDDING and config.model.quantization is None):
             shape = (round_up(shape[0], VOCAB_MULTIPLE), *shape[1:])
-        if part is not None:
-            sizes[part] += math.prod(shape) * DTYPE_BYTES[config.model.dtype]
-    if arch.tie_word_embeddings and _repacks(config):
+        sizes[part] += math.prod(shape) * DTYPE_BYTES[config.model.dtype]
+    if config.model.pooler is not None:
+        sizes[OUTPUT] = 0  # what the checkpoint has of it is not loaded
+    elif arch.tie_word_embeddings and repacked:
         sizes[OUTPUT] = sizes[EMBEDDING]
     return sizes
 
@@ -180,6 +203,8 @@ def attention_bytes(config: OctavoConfig) -> int:
     step and the mask of a prefill; that is PyTorch's way, the C kernels need next to nothing.
     """
     arch, scheduler = config.model.arch, config.scheduler
+    if arch.is_encoder:
+        return _encoder_attention_bytes(config)
     if config.device.device_type == "cuda":
         rows = scheduler.max_num_seqs
         partials = arch.num_kv_heads * DECODE_QUERIES * arch.head_size * _FLOAT32
@@ -192,6 +217,16 @@ def attention_bytes(config: OctavoConfig) -> int:
     keys = min(max(CPU_GATHER_BYTES // key_bytes, longest), every)
     mask = min(CPU_SCORES_BYTES, scheduler.max_num_batched_tokens * longest * _FLOAT32)
     return keys * (key_bytes + arch.num_heads * _FLOAT32) + mask
+
+
+def _encoder_attention_bytes(config: OctavoConfig) -> int:
+    """Padded queries, keys and values of a batch of texts, its result, and its scores."""
+    arch = config.model.arch
+    tokens = round(ENCODER_STRETCH * config.scheduler.max_num_batched_tokens)
+    width = 4 * arch.num_heads * arch.head_size
+    copies = tokens * width * DTYPE_BYTES[config.model.dtype]
+    longest = arch.num_heads * config.model.max_model_len**2
+    return copies + max(ENCODER_SCORES, longest) * _FLOAT32
 
 
 def sampling_bytes(config: OctavoConfig) -> int:

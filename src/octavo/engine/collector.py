@@ -1,11 +1,26 @@
-"""RequestOutputCollector: the mailbox between the output task and one stream's reader."""
+"""RequestOutputCollector and OutputTap: the ways of outputs from the output task to a reader."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import RequestOutputKind
+
+
+class OutputTap:
+    """A reader's way to deal with outputs where they are made, without being woken for each.
+
+    While the reader waits, `take` gets every output but the last, in order with those that the
+    reader is given. It returns False, having done nothing, for an output that the reader is to be
+    given after all. What it raises ends the stream.
+    """
+
+    __slots__ = ("take",)
+
+    def __init__(self) -> None:
+        self.take: Callable[[RequestOutput], bool] | None = None
 
 
 class RequestOutputCollector:
@@ -14,7 +29,8 @@ class RequestOutputCollector:
     So a slow reader costs no memory beyond its own text, and gets fewer, larger outputs.
     """
 
-    def __init__(self, kind: RequestOutputKind) -> None:
+    def __init__(self, kind: RequestOutputKind, tap: OutputTap | None = None) -> None:
+        self._tap = tap
         self._aggregate = kind is RequestOutputKind.DELTA
         self._output: RequestOutput | None = None
         self._error: Exception | None = None
@@ -22,11 +38,11 @@ class RequestOutputCollector:
 
     def put(self, output: RequestOutput) -> None:
         """Add news."""
-        if self._output is None:
+        if self._output is not None:
+            self._output.add(output, aggregate=self._aggregate)
+        elif not self._tapped(output):
             self._output = output
             self._wake()
-        else:
-            self._output.add(output, aggregate=self._aggregate)
 
     def fail(self, error: Exception) -> None:
         """End the stream: the reader gets what is held, then this error."""
@@ -50,6 +66,17 @@ class RequestOutputCollector:
             finally:
                 self._waiting = None
         return output
+
+    def _tapped(self, output: RequestOutput) -> bool:
+        tap, waiting = self._tap, self._waiting
+        if tap is None or tap.take is None or waiting is None or waiting.done() or output.finished:
+            return False
+        try:
+            return tap.take(output)
+        # One reader's error must not reach the others.
+        except Exception as error:
+            self.fail(error)
+            return True
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.checkpoints.locate import find_model
+from octavo.config.files import model_files
 from octavo.config.octavo_config import OctavoConfig
 from octavo.core.pacing import Pacer, StepPacer, Unpaced
 from octavo.core.request import Request
@@ -54,9 +54,9 @@ class EngineCore:
         self._in_flight: deque[tuple[SchedulerOutput, StepHandle]] = deque()
         self._ended: list[tuple[int, EngineCoreOutput]] = []  # outside steps, by client index
         self._unsampled: SchedulerOutput | None = None  # the step in flight that lacks its masks
-        self._grammars = CoreGrammars(config)
         self._stats_due = False
         kv_config, max_model_len = size_kv_cache(config, executor, kv_limit, later_bytes)
+        self._grammars = CoreGrammars(config, max_model_len)
         executor.initialize_kv_cache(kv_config)
         self._scheduler = Scheduler(
             max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
@@ -184,12 +184,19 @@ class EngineCore:
                 self._queue(request)
             else:
                 logger.info("request %s: its grammar can't be used", request.request_id)
-                self._tell_end(request, FinishReason.ERROR, str(error))
+                param = error.param or "structured_outputs"
+                self._tell_end(request, FinishReason.ERROR, str(error), param)
 
     def _tell_end(
-        self, request: EngineCoreRequest | Request, reason: FinishReason, error: str | None
+        self,
+        request: EngineCoreRequest | Request,
+        reason: FinishReason,
+        error: str | None,
+        param: str | None = None,
     ) -> None:
-        output = EngineCoreOutput(request.request_id, finish_reason=reason, stop_reason=error)
+        output = EngineCoreOutput(
+            request.request_id, finish_reason=reason, stop_reason=error, error_param=param
+        )
         self._ended.append((request.client_index, output))
 
     def _launch(self) -> bool:
@@ -224,14 +231,21 @@ class EngineCore:
             logger.critical("the device failed in %s", describe_step(step))
             raise
         by_id = {request.request_id: request for request in requests if request is not None}
-        for name, reason, error in ended:
-            self._tell_end(by_id[name], reason, error)
+        for name, reason, error, param in ended:
+            self._tell_end(by_id[name], reason, error, param)
             self._scheduler.finish_request(FinishRequest(name, reason))
             self._grammars.forget([name])
+        for row, tokens in self._grammars.forced_runs(masks, requests):
+            self._scheduler.force(step, row, tokens)
 
     def _finish_oldest(self) -> dict[int, EngineCoreOutputs]:
         step, handle = self._in_flight.popleft()
-        outputs = self._scheduler.update_from_output(step, self._await_results(step, handle))
+        result = self._await_results(step, handle)
+        if step.grammar_rows:
+            requests = self._scheduler.requests_of(step)
+            for row in self._grammars.misled(step, requests, result.sampled_token_ids):
+                self._scheduler.retry(step, row, result)
+        outputs = self._scheduler.update_from_output(step, result)
         if self._grammars.num_running:
             self._grammars.forget(
                 output.request_id
@@ -293,14 +307,7 @@ def build_core(config: OctavoConfig, phases: Phases | None = None) -> EngineCore
 def _plan(config: OctavoConfig) -> Plan:
     headers = None
     if config.load.load_format != "dummy":
-        load = config.load
-        files = find_model(
-            config.model.model,
-            config.model.revision,
-            load.download_dir,
-            ignore_patterns=load.ignore_patterns,
-        )
-        headers = files.tensor_headers()
+        headers = model_files(config).tensor_headers()
     plan = make_plan(config, headers)
     logger.info("memory plan:\n%s", plan.table())
     for note in plan.config.notes[len(config.notes) :]:

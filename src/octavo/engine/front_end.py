@@ -12,6 +12,7 @@ from octavo.engine.metric_page import MetricPage
 from octavo.engine.metrics import EngineMetrics
 from octavo.engine.model_tokenizer import model_tokenizer
 from octavo.engine.output_processor import OutputProcessor
+from octavo.engine.pooling_inputs import PoolingInputs
 from octavo.engine.serial import EngineFacts
 from octavo.engine.stat_log import StatLog
 from octavo.tokenizers.tokenizer import Tokenizer
@@ -66,6 +67,7 @@ class FrontEnd(Generic[Client]):
         self.inputs = InputProcessor(
             limits, self.tokenizer, config.model.seed, client_index=client_index
         )
+        self.pooling = PoolingInputs(config, self.tokenizer, client_index=client_index)
         self.outputs = OutputProcessor(self.tokenizer, config.scheduler.stream_interval)
         self.metrics = EngineMetrics(config, facts, page, client_index)
         self.stat_log = StatLog(self.metrics)

@@ -9,18 +9,21 @@ import numpy as np
 
 from octavo.config.octavo_config import OctavoConfig
 from octavo.engine.model_tokenizer import model_tokenizer
+from octavo.structured_output.completion import CompletionSearch
 from octavo.structured_output.interface import (
     BACKENDS,
+    Grammar,
     GrammarBackend,
     GrammarError,
     Vocabulary,
     mask_width,
 )
 from octavo.structured_output.manager import GrammarManager
-from octavo.structured_output.sequence import GrammarSequence
+from octavo.structured_output.sequence import GrammarSequence, is_writable
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.engine_output import FinishReason
 from octavo.types.request import EngineCoreRequest
+from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.types.scheduler_output import GrammarMasks, SchedulerOutput
 
 _EVERY_TOKEN = -1  # a word of a mask
@@ -32,6 +35,8 @@ class RunningRequest(Protocol):
     request_id: str
     token_ids: list[int]
     num_prompt_tokens: int
+    max_length: int  # tokens
+    sampling_params: SamplingParams
     finish_reason: FinishReason | None
 
 
@@ -41,6 +46,7 @@ class Ended(NamedTuple):
     request_id: str
     reason: FinishReason
     error: str | None
+    param: str | None = None  # the field of the request at fault
 
 
 class CoreGrammars:
@@ -50,20 +56,25 @@ class CoreGrammars:
     request behind them is held up.
     """
 
-    def __init__(self, config: OctavoConfig) -> None:
+    def __init__(self, config: OctavoConfig, max_model_len: int) -> None:
         self._config = config
+        self._max_model_len = max_model_len
         self._on_ready: Callable[[], None] = lambda: None
         self._tokenizer: Tokenizer | None = None
+        self._search: CompletionSearch | None = None
         self._library_ends: tuple[int, ...] = ()
         options = config.structured_outputs
         self._manager = GrammarManager(
             self._make_backend,
             budget=options.grammar_compile_timeout,
             on_ready=lambda: self._on_ready(),
+            on_compiled=self._note_shortest,
         )
         self._width = mask_width(config.model.vocab_size)
         self._held: dict[str, EngineCoreRequest] = {}
         self._sequences: dict[str, GrammarSequence] = {}
+        self._jumps = options.jump_forward and not config.model.logits_processors
+        self._writable: set[str] = set()  # requests whose forced tokens need no sampling
 
     @property
     def num_held(self) -> int:
@@ -86,7 +97,8 @@ class CoreGrammars:
 
     def prepare(self) -> None:
         """Read the vocabulary in the background: it takes a second that no request should pay."""
-        if not self._config.model.skip_tokenizer_init:
+        model = self._config.model
+        if not model.skip_tokenizer_init and model.pooler is None:
             self._manager.prepare()
 
     def wait(self) -> None:
@@ -108,8 +120,9 @@ class CoreGrammars:
             request = self._held.pop(request_id, None)
             if request is None:
                 continue
-            if isinstance(result, GrammarError):
-                found.append((request, result))
+            error = result if isinstance(result, GrammarError) else self._too_long(request, result)
+            if error is not None or isinstance(result, GrammarError):
+                found.append((request, error))
                 continue
             params = request.sampling_params
             self._sequences[request_id] = GrammarSequence(
@@ -118,7 +131,10 @@ class CoreGrammars:
                 self._token_bytes,
                 library_ends=self._library_ends,
                 start_ids=self._start_ids(request),
+                search=self._search if _finishes(request) else None,
             )
+            if self._jumps and is_writable(params):
+                self._writable.add(request_id)
             found.append((request, None))
         return found
 
@@ -128,6 +144,7 @@ class CoreGrammars:
             if self._held.pop(request_id, None) is not None:
                 self._manager.cancel(request_id)
             self._sequences.pop(request_id, None)
+            self._writable.discard(request_id)
 
     def masks(
         self, step: SchedulerOutput, requests: Sequence[RunningRequest | None]
@@ -138,6 +155,7 @@ class CoreGrammars:
         """
         rows: list[int] = []
         bound: list[tuple[str, GrammarSequence]] = []
+        lefts: list[int] = []  # tokens that may still come
         ended: list[Ended] = []
         for row in step.grammar_rows:
             request = requests[row]
@@ -153,6 +171,7 @@ class CoreGrammars:
             if sequence.masks:
                 rows.append(row)
                 bound.append((name, sequence))
+                lefts.append(request.max_length - len(request.token_ids))
         masks = np.full((len(rows), self._width), _EVERY_TOKEN, dtype=np.int32)
         if bound:
             grammars = [(sequence.grammar, index) for index, (_, sequence) in enumerate(bound)]
@@ -160,14 +179,58 @@ class CoreGrammars:
         for index, (name, sequence) in enumerate(bound):
             error_text = sequence.grammar.error
             if error_text is not None:
-                text = f"the grammar can't be followed any further: {error_text}"
-                ended.append(Ended(name, FinishReason.ERROR, text))
-            elif sequence.adjust(masks[index]):
+                text = (
+                    f"structured_outputs: after {sequence.num_seen} tokens the grammar takes more "
+                    f"work than a token may cost ({error_text}); write it with fewer ways to read "
+                    "the same text, or bound what repeats"
+                )
+                ended.append(Ended(name, FinishReason.ERROR, text, "structured_outputs"))
+            elif sequence.adjust(masks[index], lefts[index]):
                 continue
             else:
                 ended.append(Ended(name, FinishReason.STOP, None))
             masks[index] = _EVERY_TOKEN
         return GrammarMasks(step.step_id, rows, masks), ended
+
+    def misled(
+        self,
+        step: SchedulerOutput,
+        requests: Sequence[RunningRequest | None],
+        sampled: Sequence[Sequence[int]],
+    ) -> list[int]:
+        """Rows whose sampled token must be dropped and sampled again, by the next mask.
+
+        They are of requests that are to finish within their tokens. `sampled` are the tokens of
+        the step's rows, which no request has yet.
+        """
+        rows: list[int] = []
+        for row in step.grammar_rows:
+            request, tokens = requests[row], sampled[row]
+            if request is None or request.finish_reason is not None or len(tokens) != 1:
+                continue
+            sequence = self._sequences.get(request.request_id)
+            left = request.max_length - len(request.token_ids) - 1
+            if sequence is not None and not sequence.allows(tokens[0], left):
+                rows.append(row)
+        return rows
+
+    def forced_runs(
+        self, masks: GrammarMasks, requests: Sequence[RunningRequest | None]
+    ) -> list[tuple[int, list[int]]]:
+        """(row, tokens) of rows just masked where more than the next token is certain.
+
+        The first token is the one that the row will sample.
+        """
+        runs: list[tuple[int, list[int]]] = []
+        for row in masks.rows:
+            request = requests[row]
+            if request is None or request.request_id not in self._writable:
+                continue
+            sequence = self._sequences[request.request_id]
+            run = sequence.forced_run(request.max_length - len(request.token_ids))
+            if len(run) > 1:
+                runs.append((row, run))
+        return runs
 
     def _make_backend(self) -> GrammarBackend:
         config = self._config
@@ -181,7 +244,36 @@ class CoreGrammars:
             eos.add(tokenizer.eos_token_id)
         vocabulary = Vocabulary(tokenizer, config.model.vocab_size, tuple(sorted(eos)))
         self._library_ends = vocabulary.ends
-        return BACKENDS.get(config.structured_outputs.backend)(vocabulary)
+        backend = BACKENDS.get(config.structured_outputs.backend)(vocabulary)
+        self._search = CompletionSearch(vocabulary, backend.fill)
+        return backend
+
+    def _note_shortest(self, spec: StructuredOutputsParams, grammar: Grammar) -> None:
+        """In the compiler's thread: find out how short an answer can be, where that matters."""
+        if spec.finish_within_limit and self._search is not None:
+            found = self._search.find(grammar, self._max_model_len)
+            grammar.shortest = None if found is None else tuple(found)
+
+    def _too_long(self, request: EngineCoreRequest, grammar: Grammar) -> GrammarError | None:
+        """Why the shortest answer that is known can't be given within the request's tokens."""
+        spec = request.sampling_params.structured_outputs
+        if not _finishes(request) or (spec is not None and spec.reasoning is not None):
+            return None
+        room = min(request.max_tokens, self._max_model_len - request.num_prompt_tokens)
+        if grammar.shortest is None:
+            return GrammarError(
+                "structured_outputs.finish_within_limit: no short answer was found, so it can't be "
+                "promised that one ends in time; leave it out, or make the grammar simpler",
+                "structured_outputs.finish_within_limit",
+            )
+        need = len(grammar.shortest) + (not request.sampling_params.ignore_eos)
+        if need <= room:
+            return None
+        return GrammarError(
+            f"structured_outputs.finish_within_limit: the shortest answer found has {need} tokens, "
+            f"its end included, and max_tokens and the model leave {room}; raise max_tokens",
+            "max_tokens",
+        )
 
     def _token_bytes(self, token_id: int) -> bytes:
         return b"" if self._tokenizer is None else self._tokenizer.token_bytes(token_id)
@@ -194,3 +286,9 @@ class CoreGrammars:
             return []
         ids = self._tokenizer.convert_tokens_to_ids([mark.strip() for mark in marks.starts])
         return [token_id for token_id in ids if token_id is not None]
+
+
+def _finishes(request: EngineCoreRequest) -> bool:
+    """Whether the request is to finish within its tokens."""
+    spec = request.sampling_params.structured_outputs
+    return spec is not None and bool(spec.finish_within_limit)

@@ -12,6 +12,8 @@ import msgspec
 
 from octavo.config.octavo_config import OctavoConfig
 from octavo.config.structured_outputs import StructuredOutputsConfig
+from octavo.engine.dry_breakers import DryBreakers
+from octavo.engine.model_checks import check_hidden_states, check_thinking
 from octavo.engine.prompts import ParsedPrompt, check_text
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import RequestError
@@ -38,6 +40,8 @@ class RequestLimits:
     takes_priority: bool
     clamp_max_tokens: bool  # lower a max_tokens that does not fit, instead of refusing it
     structured_outputs: StructuredOutputsConfig = field(default_factory=StructuredOutputsConfig)
+    pools: bool = False  # the model generates no text
+    num_layers: int = 0
 
     @classmethod
     def of(cls, config: OctavoConfig, *, clamp_max_tokens: bool) -> RequestLimits:
@@ -50,6 +54,8 @@ class RequestLimits:
             takes_priority=config.scheduler.scheduling_policy == "priority",
             clamp_max_tokens=clamp_max_tokens,
             structured_outputs=config.structured_outputs,
+            pools=config.model.pooler is not None,
+            num_layers=config.model.arch.num_layers,
         )
 
 
@@ -76,6 +82,7 @@ class InputProcessor:
         eos = set(limits.eos_token_ids)
         if tokenizer is not None and tokenizer.eos_token_id is not None:
             eos.add(tokenizer.eos_token_id)
+        self._dry_breakers = DryBreakers(tokenizer, limits.vocab_size)
         self._eos_token_ids = sorted(token for token in eos if token < limits.vocab_size)
 
     def tokenize(self, prompt: ParsedPrompt) -> list[int]:
@@ -110,6 +117,11 @@ class InputProcessor:
         trace_headers: dict[str, str] | None = None,
     ) -> EngineCoreRequest:
         """The request as the core runs it, under an id of its own; `params` is not changed."""
+        if self._limits.pools:
+            raise RequestError(
+                "this model makes embeddings or scores and generates no text; ask for those, or "
+                "start the engine with --runner generate if it is made for text"
+            )
         if lora_request is not None:
             raise RequestError("LoRA adapters are not supported yet", "lora_request")
         self._check_priority(priority)
@@ -149,6 +161,13 @@ class InputProcessor:
         self._check_token_ids(params.allowed_token_ids or [], "allowed_token_ids")
         self._check_token_ids(list(params.logit_bias or ()), "logit_bias")
         self._check_choice(params)
+        if params.dry_multiplier:
+            params.dry_breaker_ids = self._dry_breakers.token_ids(params.dry_sequence_breakers)
+        if params.thinking_token_budget is not None:
+            held = self._limits.structured_outputs.enable_in_reasoning
+            check_thinking(params, grammar_holds_thinking=held)
+        if params.hidden_states is not None:
+            check_hidden_states(params.hidden_states, self._limits.num_layers)
         _check_extra_args(params)
         return params
 
@@ -158,6 +177,8 @@ class InputProcessor:
             raise RequestError("structured_outputs needs a tokenizer", "structured_outputs")
         options = self._limits.structured_outputs
         changes: dict[str, bool | None] = {}
+        if spec.finish_within_limit is None:
+            changes["finish_within_limit"] = options.finish_within_limit or None
         if spec.kind in ("json", "json_object", "structural_tag"):
             blanks = spec.disable_any_whitespace
             if blanks is None and spec.whitespace_pattern is None:

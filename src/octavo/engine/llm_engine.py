@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Self
 
+from octavo.checkpoints.sharded_files import MAX_SHARD_BYTES
 from octavo.config.engine_args import EngineArgs
 from octavo.config.octavo_config import OctavoConfig
 from octavo.engine.core_client import CLIENTS
 from octavo.engine.front_end import FrontEnd
 from octavo.engine.metrics import EngineMetrics
+from octavo.engine.pooling_state import PoolingReader
+from octavo.engine.pooling_tokens import PoolingPrompt, PoolingTokens
 from octavo.engine.prompts import Prompt, parse_prompt
 from octavo.structured_output.interface import BACKENDS
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.outputs import RequestOutput
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams
 from octavo.utils import envs
@@ -56,6 +61,10 @@ class LLMEngine:
         """Whether `step` has anything to do."""
         return self._outputs.num_unfinished > 0
 
+    def tokenize(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt; raises RequestError."""
+        return self._front_end.inputs.tokenize(parse_prompt(prompt))
+
     def add_request(
         self,
         request_id: str,
@@ -85,6 +94,30 @@ class LLMEngine:
             BACKENDS.get(self.config.structured_outputs.backend).check(spec)
         self._client.add_requests(self._outputs.add_request(request_id, request, parsed.text))
 
+    def add_pooling_requests(
+        self,
+        requests: Sequence[tuple[str, Prompt | PoolingPrompt]],
+        pooling_params: PoolingParams,
+        readers: Sequence[PoolingReader],
+    ) -> None:
+        """Queue (request id, prompt) pairs; `step` gives each one's result to its reader.
+
+        Raises RequestError, then nothing has been queued.
+        """
+        pooling = self._front_end.pooling
+        made = [
+            pooling.make_request(name, pooling.prompt(prompt, pooling_params), pooling_params)
+            for name, prompt in requests
+        ]
+        for (name, _), request, reader in zip(requests, made, readers, strict=True):
+            self._outputs.add_pooling_request(name, request, reader)
+        self._client.add_requests(made)
+
+    @property
+    def pooling_tokens(self) -> PoolingTokens:
+        """How texts to be pooled are tokenized."""
+        return self._front_end.pooling.tokens
+
     def step(self) -> list[RequestOutput]:
         """Wait for the news of one step of the core. Raises EngineDeadError."""
         if not self.has_unfinished_requests():
@@ -110,6 +143,11 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forget every cached prefix; False while requests hold blocks."""
         return bool(self._client.call_utility("reset_prefix_cache"))
+
+    def save_sharded_state(self, path: str, max_size: int = MAX_SHARD_BYTES) -> None:
+        """Write the weights as this engine holds them, for load_format="sharded_state"."""
+        arguments = [str(Path(path).absolute()), max_size]
+        self._client.call_utility("collective_rpc", "save_sharded_state", arguments)
 
     def start_profile(self) -> None:
         """Record what front end, core and device do in the steps from now on."""

@@ -199,6 +199,7 @@ class EngineMetrics:
         self._add("num_preemptions", stats.num_preemptions)
         self._add("spec_decode_num_draft_tokens", stats.num_draft_tokens)
         self._add("spec_decode_num_accepted_tokens", stats.num_accepted_tokens)
+        self._add("structured_output_forced_tokens", stats.num_forced_tokens)
         if stats.prefix_cache is not None:
             self._add("prefix_cache_queries", stats.prefix_cache.queries)
             self._add("prefix_cache_hits", stats.prefix_cache.hits)
@@ -267,6 +268,7 @@ _COUNTERS = {
     "prefix_cache_hits": "Prompt tokens found in the prefix cache.",
     "spec_decode_num_draft_tokens": "Tokens that were drafted.",
     "spec_decode_num_accepted_tokens": "Drafted tokens that the model accepted.",
+    "structured_output_forced_tokens": "Tokens that grammars forced, without a step for each.",
     "requests_refused": "Requests refused because the waiting queue was full.",
 }
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from octavo.checkpoints.locate import find_model
+from octavo.config.files import tokenizer_files
 from octavo.config.octavo_config import OctavoConfig
 from octavo.tokenizers.tokenizer import Tokenizer, load_tokenizer
 
 
 def model_tokenizer(config: OctavoConfig) -> Tokenizer | None:
     """Read it; None if the engine runs without one. Raises CheckpointError."""
-    model = config.model
-    if model.skip_tokenizer_init:
+    if config.model.skip_tokenizer_init:
         return None
-    name = model.tokenizer or model.model
-    revision = model.tokenizer_revision if model.tokenizer else model.revision
-    files = find_model(name, revision, config.load.download_dir, weights=False)
-    return load_tokenizer(files)
+    return load_tokenizer(tokenizer_files(config))

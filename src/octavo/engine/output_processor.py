@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from octavo.engine.collector import RequestOutputCollector
 from octavo.engine.parallel_sampling import ParentRequest, child_requests
+from octavo.engine.pooling_state import PoolingReader, PoolingState
 from octavo.engine.request_state import RequestState
 from octavo.engine.stats import IterationStats
 from octavo.tokenizers.tokenizer import Tokenizer
@@ -40,7 +41,7 @@ class OutputProcessor:
         self._tokenizer = tokenizer
         self._stream_interval = stream_interval
         self._stats = IterationStats()
-        self._states: dict[str, RequestState] = {}
+        self._states: dict[str, RequestState | PoolingState] = {}
         self._internal_ids: dict[str, list[str]] = {}  # external id -> ids of its sequences
 
     @property
@@ -77,6 +78,13 @@ class OutputProcessor:
         ids = self._internal_ids.setdefault(external_id, [])
         ids.extend(child.request_id for child in children)
         return children
+
+    def add_pooling_request(
+        self, external_id: str, request: EngineCoreRequest, reader: PoolingReader
+    ) -> None:
+        """Make the state of a request whose result goes to `reader`."""
+        self._states[request.request_id] = PoolingState(external_id, request, reader)
+        self._internal_ids.setdefault(external_id, []).append(request.request_id)
 
     def internal_ids(self, external_id: str) -> list[str]:
         """The sequences of every request that goes by this id."""
@@ -142,7 +150,7 @@ class OutputProcessor:
         return stats
 
     def _update(
-        self, state: RequestState, output: EngineCoreOutput, timestamp: float
+        self, state: RequestState | PoolingState, output: EngineCoreOutput, timestamp: float
     ) -> RequestOutput | None:
         try:
             return state.update(output, timestamp, self._stats)
@@ -150,7 +158,7 @@ class OutputProcessor:
             logger.exception("request %s: its output could not be processed", state.external_id)
             return state.break_off(f"{type(error).__name__}: {error}")
 
-    def _forget(self, internal_id: str) -> RequestState | None:
+    def _forget(self, internal_id: str) -> RequestState | PoolingState | None:
         state = self._states.pop(internal_id, None)
         if state is not None:
             ids = self._internal_ids[state.external_id]

@@ -55,6 +55,7 @@ class ParentRequest:
         self._prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._num_cached_tokens: int | None = None
         self._error: str | None = None  # the first one
+        self._error_param: str | None = None  # of the first one
         self._num_tokens: list[int] = []  # of the children that have ended
 
     def note_end(self, num_tokens: int) -> int | None:
@@ -71,7 +72,9 @@ class ParentRequest:
         completion = output.outputs[0]
         self._num_finished += completion.finished
         output.finished = self._num_finished == self.n
-        output.error = self._error = self._error or output.error
+        if self._error is None:
+            self._error, self._error_param = output.error, output.error_param
+        output.error, output.error_param = self._error, self._error_param
         if completion.index == 0:
             self._prompt_logprobs = output.prompt_logprobs
             self._num_cached_tokens = output.num_cached_tokens

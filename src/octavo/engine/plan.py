@@ -77,7 +77,9 @@ class Plan:
 
     @property
     def max_concurrency(self) -> float:
-        """Requests of max_model_len tokens that fit at once."""
+        """Requests of max_model_len tokens that fit at once; an encoder keeps none of them."""
+        if not self.blocks_per_request:
+            return float(self.config.scheduler.max_num_seqs)
         return (self.num_blocks - 1) / self.blocks_per_request
 
     @property
@@ -104,17 +106,18 @@ class Plan:
         rows.append(_row(PlanLine("headroom", self.headroom_bytes)))
         rows.append(_row(PlanLine("limit", self.limit_bytes, self.limit_note)))
         model, device = self.config.model, self.config.device
+        title = f"{model.model} ({model.arch.architecture}) in {model.dtype} on "
+        return "\n".join([title + device.device_name, *rows, self._capacity()])
+
+    def _capacity(self) -> str:
+        groups, max_model_len = self.kv_cache_config.groups, self.config.model.max_model_len
+        if not groups:
+            return f"Texts of up to {max_model_len:,} tokens leave nothing in a cache."
         usable = self.num_blocks - 1
-        size = self.kv_cache_config.groups[0].spec.block_size
-        return "\n".join(
-            [
-                f"{model.model} ({model.arch.architecture}) in {model.dtype} on "
-                f"{device.device_name}",
-                *rows,
-                f"The cache holds {usable:,} blocks, {usable * size:,} tokens at "
-                f"{self.bytes_per_token:,} bytes: {self.max_concurrency:.1f} requests of "
-                f"{model.max_model_len:,} tokens.",
-            ]
+        return (
+            f"The cache holds {usable:,} blocks, {usable * groups[0].spec.block_size:,} tokens at "
+            f"{self.bytes_per_token:,} bytes: {self.max_concurrency:.1f} requests of "
+            f"{max_model_len:,} tokens."
         )
 
     def dump(self) -> dict[str, Any]:
@@ -170,7 +173,7 @@ def make_plan(
 
 def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[PlanLine, ...]:
     weights = byte_counts.weight_bytes(config, headers)
-    scheduler, vocab_size = config.scheduler, config.model.vocab_size
+    scheduler = config.scheduler
     groups = group_layers(kv_cache_specs(config))
     sizes = config.compilation.cudagraph_capture_sizes
     lines = [
@@ -185,17 +188,8 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
             byte_counts.activation_bytes(config),
             f"a step of {scheduler.max_num_batched_tokens:,} tokens",
         ),
-        PlanLine(
-            "logits",
-            byte_counts.logits_bytes(config),
-            f"{scheduler.max_num_seqs:,} rows of {vocab_size:,}",
-        ),
         PlanLine("attention", byte_counts.attention_bytes(config), "work space"),
-        PlanLine(
-            TABLES,
-            byte_counts.sampling_bytes(config),
-            "if every request uses penalties and allowed tokens",
-        ),
+        *(() if config.model.pooler else _sampling_lines(config)),
         PlanLine(
             "request table",
             byte_counts.table_bytes(config, groups),
@@ -217,6 +211,22 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
     if context:
         lines.append(PlanLine("CUDA context", context, "estimated"))
     return tuple(lines)
+
+
+def _sampling_lines(config: OctavoConfig) -> tuple[PlanLine, ...]:
+    scheduler, vocab_size = config.scheduler, config.model.vocab_size
+    return (
+        PlanLine(
+            "logits",
+            byte_counts.logits_bytes(config),
+            f"{scheduler.max_num_seqs:,} rows of {vocab_size:,}",
+        ),
+        PlanLine(
+            TABLES,
+            byte_counts.sampling_bytes(config),
+            "if every request uses penalties and allowed tokens",
+        ),
+    )
 
 
 def _limit(config: OctavoConfig, machine: PlatformInfo) -> tuple[int, str]:
@@ -261,6 +271,8 @@ def _kv_budget(config: OctavoConfig, machine: PlatformInfo, room: int) -> tuple[
 
 def _kv_config(config: OctavoConfig, kv_bytes: int) -> KVCacheConfig:
     groups = group_layers(kv_cache_specs(config))
+    if not groups:
+        return KVCacheConfig(num_blocks=1, groups=())
     block_bytes = KVCacheConfig(num_blocks=1, groups=groups).block_bytes
     blocks = config.cache.num_gpu_blocks_override or kv_bytes // block_bytes
     return KVCacheConfig(num_blocks=blocks, groups=groups)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from octavo.types.errors import RequestError
 
@@ -58,6 +58,22 @@ def parse_prompt(prompt: Prompt, cache_salt: str | None = None) -> ParsedPrompt:
         None if ids is None else _check_ids(ids, "prompt_token_ids"),
         _check_salt(prompt.get("cache_salt") if cache_salt is None else cache_salt),
     )
+
+
+def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A list of prompts; a list of integers is one prompt. Raises RequestError."""
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if isinstance(prompts, bytes | bytearray) or not isinstance(prompts, Iterable):
+        raise RequestError(
+            f"prompts is {type(prompts).__name__}; give a string, a list of token ids, a dict, or "
+            "a list of these",
+            "prompts",
+        )
+    values = list(prompts)
+    if values and isinstance(values[0], int):
+        return [cast(Sequence[int], values)]
+    return cast(list[Prompt], values)
 
 
 def check_text(text: object, param: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from octavo.engine.collector import RequestOutputCollector
 from octavo.engine.detokenizer import IncrementalDetokenizer
+from octavo.engine.hidden_states import HiddenStatesCollector
 from octavo.engine.logprobs import LogprobsProcessor
 from octavo.engine.parallel_sampling import ParentRequest
 from octavo.engine.stats import FinishedRequest, IterationStats, RequestTimes
@@ -44,9 +45,12 @@ class RequestState:
         self._stream_interval = stream_interval
         self._detokenizer = IncrementalDetokenizer(tokenizer, request)
         self._logprobs = LogprobsProcessor(tokenizer, self._prompt_token_ids)
+        wanted = self._params.hidden_states
+        self._hidden_states = None if wanted is None else HiddenStatesCollector(wanted)
         self._times = RequestTimes(request.arrival_time)
         self._stop_reason: int | str | None = None
         self._error: str | None = None
+        self._error_param: str | None = None
         self._num_cached_tokens: int | None = None
         self._num_shown = 0  # output tokens in the outputs so far
         self._prompt_logprobs_shown = False
@@ -59,7 +63,8 @@ class RequestState:
     @property
     def _num_certain(self) -> int:
         """Tokens that stay in the output whatever follows."""
-        return self.num_output_tokens - self._detokenizer.num_undecided
+        detokenizer = self._detokenizer
+        return len(detokenizer.output_token_ids) - detokenizer.num_undecided
 
     def update(
         self, output: EngineCoreOutput, timestamp: float, stats: IterationStats
@@ -71,6 +76,8 @@ class RequestState:
             self._num_cached_tokens = output.num_cached_tokens
         if output.new_prompt_logprobs:
             self._logprobs.add_prompt(output.new_prompt_logprobs)
+        if output.hidden_states is not None and self._hidden_states is not None:
+            self._hidden_states.add(output.hidden_states)
         before = self._num_certain
         self._take_tokens(output)
         if output.new_token_ids:
@@ -153,6 +160,7 @@ class RequestState:
         self.finish_reason, self._stop_reason = reason, output.stop_reason
         if reason is FinishReason.ERROR:
             self._error, self._stop_reason = str(output.stop_reason), None
+            self._error_param = output.error_param
         if output.new_logprobs:
             self._logprobs.add(output.new_logprobs)
         if stop_string is not None:
@@ -180,6 +188,10 @@ class RequestState:
             logprobs = (
                 self._logprobs.take(end - begin) if is_delta else self._logprobs.logprobs[:end]
             )
+        states = None
+        if finished and self._hidden_states is not None:
+            num_tokens = len(self._prompt_token_ids) + self.num_output_tokens
+            states = self._hidden_states.result(num_tokens)
         return CompletionOutput(
             index=self._index,
             text=text,
@@ -188,6 +200,7 @@ class RequestState:
             logprobs=logprobs,
             finish_reason=None if self.finish_reason is None else str(self.finish_reason),
             stop_reason=self._stop_reason,
+            hidden_states=states,
         )
 
     def _make_output(self, completion: CompletionOutput) -> RequestOutput | None:
@@ -201,6 +214,7 @@ class RequestState:
             num_cached_tokens=self._num_cached_tokens,
             metrics=self._times.as_metrics(),
             error=self._error,
+            error_param=self._error_param,
         )
         if self._parent is not None and not self._parent.gather(output):
             return None

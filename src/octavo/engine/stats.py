@@ -25,9 +25,11 @@ class RequestTimes:
         self._last_token: float | None = None
         self.first_token_latency: float | None = None  # seconds from arrival
         self.e2e: float | None = None  # seconds from arrival to the end
+        self._metrics: RequestMetrics | None = None  # while they are as they were
 
     def note_events(self, events: list[EngineCoreEvent]) -> None:
         """Take over what the core reports of its queue; a resumption is no new start."""
+        self._metrics = None
         for event in events:
             if event.type is EventType.QUEUED:
                 self._queued = event.timestamp
@@ -39,12 +41,14 @@ class RequestTimes:
         previous, self._last_token = self._last_token, timestamp
         if previous is not None:
             return timestamp - previous
+        self._metrics = None
         self._first_token = timestamp
         self.first_token_latency = time.monotonic() - self._arrival
         return None
 
     def finish(self) -> None:
         """The sequence has ended."""
+        self._metrics = None
         self.e2e = time.monotonic() - self._arrival
 
     @property
@@ -69,7 +73,11 @@ class RequestTimes:
 
     def as_metrics(self) -> RequestMetrics:
         """The part that users see."""
-        return RequestMetrics(self.arrival_time, self.queue, self.first_token_latency, self.e2e)
+        if self._metrics is None:
+            self._metrics = RequestMetrics(
+                self.arrival_time, self.queue, self.first_token_latency, self.e2e
+            )
+        return self._metrics
 
 
 @dataclass(slots=True)

@@ -1,33 +1,41 @@
-"""LLM: generate text offline, for many prompts at once."""
+"""LLM: generate text, embed or score offline, for many prompts at once."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 from tqdm import tqdm
 
+from octavo.checkpoints.sharded_files import MAX_SHARD_BYTES
 from octavo.config.engine_args import EngineArgs
 from octavo.config.model import DEFAULT_MODEL
-from octavo.config.octavo_config import OctavoConfig, default_sampling_params
+from octavo.config.octavo_config import default_sampling_params
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.metrics_reader import Metric, read_metrics
-from octavo.engine.prompts import Prompt
+from octavo.engine.prompts import Prompt, prompt_list
+from octavo.entrypoints.beam_search import search_beams
 from octavo.entrypoints.chat_template import load_chat_template
+from octavo.entrypoints.pooling_methods import PoolingMethods, Progress
+from octavo.entrypoints.reasoning.budget import thinking_marks
+from octavo.entrypoints.reasoning.choose import infer_reasoning_parser
+from octavo.entrypoints.reasoning.interface import REASONING_PARSERS
 from octavo.tokenizers.tokenizer import Tokenizer
+from octavo.types.beam_search import BeamSearchOutput, BeamSearchParams
 from octavo.types.errors import ConfigError, RequestError
 from octavo.types.outputs import RequestOutput
 from octavo.types.request import LoRARequest
+from octavo.types.sampling_extras import ThinkingMarks
 from octavo.types.sampling_params import RequestOutputKind, SamplingParams
 
 Message = Mapping[str, Any]
-Progress = bool | Callable[..., "tqdm[Any]"]
 
 
-class LLM:
-    """A model ready to generate. Keyword arguments are the fields of EngineArgs.
+class LLM(PoolingMethods):
+    """A model ready to generate, embed or score. Keyword arguments are the fields of EngineArgs.
 
     The engine core runs in a process of its own, which ends with this object or with `shutdown`;
     OCTAVO_ENABLE_MULTIPROCESSING=0 keeps it in this one. Statistics are off unless
@@ -38,11 +46,6 @@ class LLM:
         args = EngineArgs.from_dict({"disable_log_stats": True, **kwargs, "model": model})
         self._engine = LLMEngine.from_engine_args(args)
         self._ids = itertools.count()
-
-    @property
-    def config(self) -> OctavoConfig:
-        """Everything that was decided before the engine started."""
-        return self._engine.config
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer; raises ConfigError if the engine runs without one."""
@@ -63,6 +66,15 @@ class LLM:
     def reset_prefix_cache(self) -> bool:
         """Forget every cached prefix; False while requests hold blocks."""
         return self._engine.reset_prefix_cache()
+
+    def save_sharded_state(self, path: str, max_size: int = MAX_SHARD_BYTES) -> None:
+        """Write the weights as this engine holds them, and all else a start from `path` needs.
+
+        A later start of as many ranks with model=`path` reads them without conversion
+        (load_format="sharded_state"). `max_size`: bytes of a file. The weights are loaded a second
+        time for it, into RAM.
+        """
+        self._engine.save_sharded_state(path, max_size)
 
     def start_profile(self) -> None:
         """Record what host and device do in the steps from now on."""
@@ -93,7 +105,7 @@ class LLM:
         then none has run. A request that fails while it runs has finish_reason "error" and
         `error`; the others are complete.
         """
-        wanted = _as_list(prompts)
+        wanted = prompt_list(prompts)
         params = self._params_for(wanted, sampling_params)
         if priority is not None and len(priority) != len(wanted):
             raise RequestError(
@@ -115,6 +127,25 @@ class LLM:
         except BaseException:
             self._engine.abort_requests(ids)
             raise
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: Progress = False,
+    ) -> list[BeamSearchOutput]:
+        """The likeliest texts that a search of `beam_width` beams finds, for each prompt in order.
+
+        All beams of all prompts run together, a token at a time; what they have in common is
+        computed once where prefix caching is on. Raises RequestError if a prompt can't be served,
+        GenerationError if one fails while it runs.
+        """
+
+        def generate(prompts: list[list[int]], step: SamplingParams) -> list[RequestOutput]:
+            return self.generate(prompts, step, use_tqdm=False)
+
+        return search_beams(self._engine, generate, prompts, params, use_tqdm)
 
     def chat(
         self,
@@ -160,7 +191,7 @@ class LLM:
         if params is None:
             params = self.get_default_sampling_params()
         if isinstance(params, SamplingParams):
-            return [_final_only(params)] * len(prompts)
+            return [self._complete(params)] * len(prompts)
         if isinstance(params, str | Mapping) or not isinstance(params, Sequence):
             raise RequestError(
                 f"sampling_params is {type(params).__name__}; give SamplingParams(...), or a list "
@@ -172,7 +203,24 @@ class LLM:
                 f"sampling_params has {len(params)} entries for {len(prompts)} prompts",
                 "sampling_params",
             )
-        return [_final_only(each) for each in params]
+        return [self._complete(each) for each in params]
+
+    def _complete(self, params: SamplingParams) -> SamplingParams:
+        params = _final_only(params)
+        if params.thinking_token_budget is not None and params.thinking_marks is None:
+            params.thinking_marks = self._thinking_marks
+        return params
+
+    @functools.cached_property
+    def _thinking_marks(self) -> ThinkingMarks | None:
+        """Those of the reasoning parser that the model's chat template tells."""
+        tokenizer, model = self._engine.tokenizer, self.config.model
+        if tokenizer is None:
+            return None
+        template = load_chat_template(model.chat_template, tokenizer)
+        text = "" if template is None else template.text
+        name = infer_reasoning_parser(text, model.arch.architecture)
+        return None if name is None else thinking_marks(REASONING_PARSERS.get(name), tokenizer)
 
     def _run(self, ids: list[str], use_tqdm: Progress) -> list[RequestOutput]:
         outputs: dict[str, RequestOutput] = {}
@@ -189,22 +237,6 @@ class LLM:
                         bar.set_postfix_str(f"{num_tokens / elapsed:.1f} tok/s", refresh=False)
                     bar.update()
         return [outputs[request_id] for request_id in ids]
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """A list of prompts; a list of integers is one prompt."""
-    if isinstance(prompts, str | Mapping):
-        return [prompts]
-    if isinstance(prompts, bytes | bytearray) or not isinstance(prompts, Iterable):
-        raise RequestError(
-            f"prompts is {type(prompts).__name__}; give a string, a list of token ids, a dict, or "
-            "a list of these",
-            "prompts",
-        )
-    values = list(prompts)
-    if values and isinstance(values[0], int):
-        return [cast(Sequence[int], values)]
-    return cast(list[Prompt], values)
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:

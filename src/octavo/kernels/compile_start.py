@@ -65,8 +65,13 @@ class NoKernelStart:
 
 
 def begin_kernels(config: OctavoConfig) -> Start:
-    """What can be done about the kernels of `config` before torch is imported."""
-    return KernelStart.begin(config) if config.device.device_type == "cuda" else NoKernelStart()
+    """What can be done about the kernels of `config` before torch is imported.
+
+    Those of a pooling model, which are few, are compiled when they are first run.
+    """
+    if config.device.device_type != "cuda" or config.model.pooler is not None:
+        return NoKernelStart()
+    return KernelStart.begin(config)
 
 
 @dataclasses.dataclass(frozen=True)

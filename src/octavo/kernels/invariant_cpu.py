@@ -7,7 +7,9 @@ import dataclasses
 import torch
 
 from octavo.kernels.cpu.kernels import cpu_kernels
+from octavo.kernels.cpu.packed import NativePacked, packed_kernels
 from octavo.kernels.op import Elementwise, KernelSet
+from octavo.kernels.packed_weights import PackedKernels
 from octavo.types.errors import ConfigError
 from octavo.utils.misc import round_up
 
@@ -32,6 +34,17 @@ def elementwise(function: Elementwise) -> Elementwise:
     return apply
 
 
+def invariant_packed() -> PackedKernels:
+    """The C kernels for packed weights. Raises ConfigError where they can't be used."""
+    kernels = packed_kernels()
+    if not isinstance(kernels, NativePacked):
+        raise ConfigError(
+            "batch_invariant=True needs octavo's C kernels for packed weights, which could not be "
+            "compiled (the log says why); leave out --batch-invariant or --quantization"
+        )
+    return kernels
+
+
 def invariant_kernels() -> KernelSet:
     """The C kernels. Raises ConfigError where they can't be used.
 
@@ -48,5 +61,9 @@ def invariant_kernels() -> KernelSet:
         return kernels.prepare_linear(weight, bias)(x)
 
     return dataclasses.replace(
-        kernels, name="native, batch-invariant", linear=linear, elementwise=elementwise
+        kernels,
+        name="native, batch-invariant",
+        linear=linear,
+        elementwise=elementwise,
+        packed=invariant_packed,
     )

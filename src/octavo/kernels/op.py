@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from octavo.kernels.layer_stack import MakeLayerStack, no_layer_stack
+from octavo.kernels.packed_weights import PackedKernels
 from octavo.kernels.reference.elementwise import (
     embedding,
     fused_add_rms_norm,
@@ -16,6 +18,7 @@ from octavo.kernels.reference.elementwise import (
     silu_and_mul,
 )
 from octavo.kernels.reference.gemm import linear, prepare_linear
+from octavo.kernels.reference.packed import TorchPacked
 from octavo.types.errors import ConfigError
 from octavo.utils.registry import Registry
 
@@ -112,6 +115,10 @@ class KernelSet:
     prepare_linear: PrepareLinear
     # PyTorch's function of each element of x[T, I] -> one that keeps what the set promises.
     elementwise: Callable[[Elementwise], Elementwise] = as_it_is
+    # Makes (and may have to compile) what packed weights need; None: the set can't have them.
+    packed: Callable[[], PackedKernels] | None = None
+    # Makes one call of all layers of a decoder, where the set can.
+    layer_stack: MakeLayerStack = no_layer_stack
 
 
 def reference_kernels() -> KernelSet:
@@ -125,6 +132,7 @@ def reference_kernels() -> KernelSet:
         linear=linear,
         embedding=embedding,
         prepare_linear=prepare_linear,
+        packed=TorchPacked,
     )
 
 

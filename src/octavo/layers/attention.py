@@ -29,8 +29,8 @@ class Attention(nn.Module):
         super().__init__()
         self.name = context.prefix
         self.params = params
-        self._rotary = rotary
-        self._norms = (q_norm, k_norm)  # in a tuple: not submodules of this layer
+        self.rotary = rotary
+        self.norms = (q_norm, k_norm)  # in a tuple: not submodules of this layer
         self._eps = q_norm.eps if q_norm is not None else 0.0
         self._prepare = context.kernels.qk_norm_rope_cache
 
@@ -40,17 +40,17 @@ class Attention(nn.Module):
         """qkv[T, (Hq + 2 Hkv) * D], positions[T] int64 -> [T, Hq * D]; `qkv` may be overwritten."""
         cache = step.caches[self.name]
         group = step.groups[cache.group]
-        q_norm, k_norm = self._norms
+        q_norm, k_norm = self.norms
         q = self._prepare(
             qkv,
             None if q_norm is None else q_norm.weight,
             None if k_norm is None else k_norm.weight,
             self._eps,
-            self._rotary.cos_sin,
+            self.rotary.cos_sin,
             positions,
             group.slot_mapping,
             cache.kv,
-            self._rotary.dim,
-            self._rotary.is_neox,
+            self.rotary.dim,
+            self.rotary.is_neox,
         )
         return group.backend.forward(q, cache.kv, group.metadata, self.params)

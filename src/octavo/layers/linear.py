@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from octavo.checkpoints.group_codes import GroupCodes
 from octavo.layers.context import LayerContext
-from octavo.layers.quantization.interface import LinearShape
+from octavo.layers.quantization.interface import LinearMethod, LinearShape, PackingMethod
 from octavo.layers.sharding import Part
 
 
@@ -20,13 +21,20 @@ class Linear(nn.Module):
     """
 
     def __init__(
-        self, context: LayerContext, outputs: Sequence[Part], inputs: Part, bias: bool
+        self,
+        context: LayerContext,
+        outputs: Sequence[Part],
+        inputs: Part,
+        bias: bool,
+        method: LinearMethod | None = None,
     ) -> None:
         super().__init__()
         self.outputs = tuple(outputs)
         self.inputs = inputs
         self.out_features = sum(part.size for part in self.outputs)
-        self.method = context.quantization.linear_method(context.kernels, context.prefix)
+        if method is None:
+            method = context.quantization.linear_method(context.kernels, context.prefix)
+        self.method = method
         self.dims = self.method.create_weights(
             self, LinearShape(inputs.size, self.out_features, bias, context.dtype, context.device)
         )
@@ -51,15 +59,28 @@ class Linear(nn.Module):
     def load_shard(self, param: str, index: int, tensor: torch.Tensor) -> None:
         """Copy this rank's slice of fused tensor `index`."""
         dims = self.dims[param]
+        part = self.outputs[index]
+        offset = sum(earlier.size for earlier in self.outputs[:index])
+        if param == "weight" and isinstance(self.method, PackingMethod):
+            rows = tensor.narrow(0, part.start, part.size)
+            self.method.load_rows(offset, rows.narrow(1, self.inputs.start, self.inputs.size))
+            return
         target = self.get_parameter(param).data
         if dims.output is not None:
-            part = self.outputs[index]
-            offset = sum(earlier.size for earlier in self.outputs[:index])
             target = target.narrow(dims.output, offset, part.size)
             tensor = tensor.narrow(dims.output, part.start, part.size)
         if dims.input is not None:
             tensor = tensor.narrow(dims.input, self.inputs.start, self.inputs.size)
         target.copy_(tensor)
+
+    def load_codes(self, index: int, codes: GroupCodes) -> None:
+        """Take this rank's slice of fused weight `index`; for a PackingMethod that takes codes."""
+        assert isinstance(self.method, PackingMethod)
+        part, inputs = self.outputs[index], self.inputs
+        rows = slice(part.start, part.start + part.size)
+        columns = slice(inputs.start, inputs.start + inputs.size)
+        offset = sum(earlier.size for earlier in self.outputs[:index])
+        self.method.load_rows(offset, codes.part(rows, columns))
 
     def process_after_load(self) -> None:
         """Prepare the loaded weight for forward; called once."""

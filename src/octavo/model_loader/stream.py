@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -18,6 +18,7 @@ from octavo.model_loader.weights import torch_dtype
 from octavo.models.common.weights import WeightMap
 from octavo.platforms.interface import Event, Platform
 from octavo.types.errors import CheckpointError
+from octavo.utils.progress import no_progress
 
 BUFFER_BYTES = 8 << 20  # a piece of a tensor
 BUFFERS_PER_THREAD = 2  # one is filled while the other is copied
@@ -50,7 +51,12 @@ class StreamingReader:
         self._platform = platform
         self._num_threads = num_threads
 
-    def read(self, weights: WeightMap, headers: Mapping[str, TensorHeader]) -> set[str]:
+    def read(
+        self,
+        weights: WeightMap,
+        headers: Mapping[str, TensorHeader],
+        advance: Callable[[int], None] = no_progress,
+    ) -> set[str]:
         """Read what `weights` takes of `headers`; returns the names that are left to others.
 
         Raises CheckpointError that names the tensor.
@@ -61,7 +67,9 @@ class StreamingReader:
             queue.put(piece)
         failures: list[Exception] = []
         threads = [
-            threading.Thread(target=self._work, args=(queue, failures), name=f"octavo-weights-{i}")
+            threading.Thread(
+                target=self._work, args=(queue, failures, advance), name=f"octavo-weights-{i}"
+            )
             for i in range(min(self._num_threads, len(pieces)))
         ]
         for thread in threads:
@@ -72,7 +80,12 @@ class StreamingReader:
             raise failures[0]
         return left
 
-    def _work(self, queue: SimpleQueue[Piece], failures: list[Exception]) -> None:
+    def _work(
+        self,
+        queue: SimpleQueue[Piece],
+        failures: list[Exception],
+        advance: Callable[[int], None],
+    ) -> None:
         try:
             with _OpenFiles() as files, self._platform.own_stream():
                 ring = [_Buffer(self._platform) for _ in range(BUFFERS_PER_THREAD)]
@@ -82,7 +95,7 @@ class StreamingReader:
                         piece = queue.get_nowait()
                     except Empty:
                         break
-                    ring[turn].fill(piece, files)
+                    advance(ring[turn].fill(piece, files))
                     turn = (turn + 1) % len(ring)
         except Exception as error:
             failures.append(error)
@@ -96,8 +109,8 @@ class _Buffer:
         self._data = platform.host_buffer((BUFFER_BYTES,), torch.uint8)
         self._copied: Event | None = None
 
-    def fill(self, piece: Piece, files: _OpenFiles) -> None:
-        """Read a piece and queue its copy to the device."""
+    def fill(self, piece: Piece, files: _OpenFiles) -> int:
+        """Read a piece and queue its copy to the device; returns its bytes."""
         if self._copied is not None:
             self._copied.synchronize()
         dtype = torch_dtype(piece.header.dtype)
@@ -111,6 +124,7 @@ class _Buffer:
         with torch.no_grad():
             piece.placement.target.copy_(source, non_blocking=True)
         self._copied = self._platform.record_event()
+        return size
 
 
 class _OpenFiles:
@@ -181,6 +195,6 @@ def _cut(
 
 def _is_plain(header: TensorHeader) -> bool:
     """Whether the stored bytes are the elements, one after the other."""
-    if header.dtype not in NUMPY_DTYPES:
+    if header.dtype not in NUMPY_DTYPES or header.strides is not None or not header.direct:
         return False
     return header.nbytes == math.prod(header.shape) * torch_dtype(header.dtype).itemsize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -12,9 +12,8 @@ from octavo.models.common.weights import WeightMap
 from octavo.models.context import ModelContext
 
 
-@runtime_checkable
-class CausalLM(Protocol):
-    """A language model over T tokens of a step, whose rows the attention context knows.
+class Model(Protocol):
+    """A model over T tokens of a step, whose rows the attention context knows.
 
     Instances are torch modules.
     """
@@ -30,10 +29,6 @@ class CausalLM(Protocol):
         """input_ids[T] int32 or int64, positions[T] int64 -> hidden states [T, H], normed."""
         ...
 
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden[R, H] -> [R, vocab_size] in the model's dtype."""
-        ...
-
     def weight_map(self) -> WeightMap:
         """Which checkpoint tensors the model takes, and where they go."""
         ...
@@ -43,4 +38,35 @@ class CausalLM(Protocol):
 
         Raises CheckpointError for a tensor of another shape.
         """
+        ...
+
+
+@runtime_checkable
+class CausalLM(Model, Protocol):
+    """A language model."""
+
+    def forward_with_states(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attn: AttentionContext,
+        layers: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """What `forward` returns, and hidden states [T, H] by layer.
+
+        Layers are counted as HiddenStatesParams does, from 0; more than those asked for may come.
+        """
+        ...
+
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden[R, H] -> [R, vocab_size] in the model's dtype."""
+        ...
+
+
+@runtime_checkable
+class PoolingModel(Model, Protocol):
+    """A model whose hidden states become vectors or scores."""
+
+    def project(self, vectors: torch.Tensor) -> torch.Tensor:
+        """vectors[N, H] float32, of texts or of tokens -> [N, E] embeddings or logits, float32."""
         ...

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 
+from octavo.config.pooler import PoolerConfig
+from octavo.models.common.encoder import Encoder
 from octavo.models.context import ModelContext
-from octavo.models.interfaces import CausalLM
+from octavo.models.interfaces import CausalLM, PoolingModel
+from octavo.models.pooled import DecoderPooler, EncoderPooler
 from octavo.types.errors import ConfigError
 from octavo.utils.registry import Registry
 
@@ -43,6 +46,20 @@ MODELS: Registry[type[CausalLM]] = Registry(
 )
 
 
+# Encoders, by the name of their architecture without its head.
+ENCODER_MODELS: Registry[type[Encoder]] = Registry(
+    "encoder",
+    {
+        "Bert": "octavo.models.bert:BertEncoder",
+        "Camembert": "octavo.models.bert:RobertaEncoder",
+        "DistilBert": "octavo.models.bert:DistilBertEncoder",
+        "MPNet": "octavo.models.mpnet:MPNetEncoder",
+        "Roberta": "octavo.models.bert:RobertaEncoder",
+        "XLMRoberta": "octavo.models.bert:RobertaEncoder",
+    },
+)
+
+
 def register_model(architecture: str, model: str | type[CausalLM]) -> None:
     """Add a model from outside: a class, or "module:Class" to be imported when it is used."""
     MODELS.register(architecture, model)
@@ -64,3 +81,11 @@ def model_class(architecture: str) -> type[CausalLM]:
 def build_model(context: ModelContext) -> CausalLM:
     """The model of `context.arch`, its parameters not yet initialised."""
     return model_class(context.arch.architecture)(context)
+
+
+def build_pooling_model(context: ModelContext, pooler: PoolerConfig) -> PoolingModel:
+    """The model of `context.arch` with what `pooler` says it ends in, not yet initialised."""
+    name = context.arch.architecture
+    if context.arch.is_encoder:
+        return EncoderPooler(context, pooler, ENCODER_MODELS.get(name)(context))
+    return DecoderPooler(context, pooler, model_class(name)(context))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -55,14 +55,37 @@ class TransformersForCausalLM(nn.Module):
         self, input_ids: torch.Tensor, positions: torch.Tensor, attn: AttentionContext
     ) -> torch.Tensor:
         """input_ids[T], positions[T] int64 -> hidden states [T, H] after the final norm."""
+        hidden: torch.Tensor = self._decode(input_ids, positions, attn)[0]
+        return hidden[0]
+
+    def forward_with_states(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attn: AttentionContext,
+        layers: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """See CausalLM."""
+        out = self._decode(input_ids, positions, attn, output_hidden_states=True)
+        return out[0][0], {layer: out.hidden_states[layer][0] for layer in layers}
+
+    def _decode(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attn: AttentionContext,
+        **options: bool,
+    ) -> Any:
         self._step.positions, self._step.context = positions, attn
         out = self.decoder(
-            input_ids=input_ids[None].long(), position_ids=positions[None], use_cache=False
+            input_ids=input_ids[None].long(),
+            position_ids=positions[None],
+            use_cache=False,
+            **options,
         )
         if not self._step.checked:
             self._check_calls()
-        hidden: torch.Tensor = out[0]
-        return hidden[0]
+        return out
 
     def _check_calls(self) -> None:
         """Each layer has one place in the cache; one that is not asked knows no past."""

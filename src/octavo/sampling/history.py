@@ -22,6 +22,7 @@ class TokenHistory(TableState):
         super().__init__(staging)
         self._table = FixedTable(self._rows, max_model_len, torch.int32)
         self._max_model_len = max_model_len
+        self._lengths: dict[int, int] = {}  # slot -> tokens it has at most, steps in flight counted
 
     @property
     def tokens(self) -> Tensor:
@@ -37,10 +38,22 @@ class TokenHistory(TableState):
         if slot not in self.users:
             self._rows.take(slot)
             self._rows.stage(slot, new.token_ids, self._write)
+            self._lengths[slot] = len(new.token_ids)
         return self.users[slot]
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """A slot is a user only if a feature keeps it."""
+
+    def remove(self, slot: int) -> None:
+        """Forget the slot."""
+        super().remove(slot)
+        self._lengths.pop(slot, None)
+
+    def advance(self, slots: list[int]) -> None:
+        """The host's part of a step: each row of a slot may add a token."""
+        for slot in slots:
+            if slot in self._lengths:
+                self._lengths[slot] += 1
 
     def commit(self, rows: SamplingRows, subset: RowSubset, token_ids: Tensor) -> None:
         """Write the step's tokens [R] at their positions.
@@ -66,6 +79,25 @@ class TokenHistory(TableState):
         if drafts is not None:
             token_ids = torch.where(drafts[1], drafts[0], token_ids)
         return token_ids, positions
+
+    def sequences(self, rows: SamplingRows, subset: RowSubset, table_rows: Tensor) -> Tensor:
+        """[U, W] int32: the tokens before each row, drafts included; a copy.
+
+        W is what the longest of the subset needs; a row's entries from its position on mean
+        nothing. `table_rows` [U] are the rows' entries of `users`.
+        """
+        longest = max(self._lengths[rows.slots_cpu[row]] for row in subset.rows)
+        width = min(longest + rows.max_drafts + 1, self._max_model_len)
+        tokens = self.tokens[table_rows, :width]
+        positions = subset.take(rows.positions)
+        for distance in range(1, rows.max_drafts + 1):
+            drafts = rows.draft_at(subset, distance)
+            if drafts is not None:
+                columns = (positions - distance).clamp_(0, width - 1)[:, None]
+                old = tokens.gather(1, columns)
+                new = torch.where(drafts[1][:, None], drafts[0][:, None].to(old.dtype), old)
+                tokens.scatter_(1, columns, new)
+        return tokens
 
     def columns(self, positions: Tensor) -> Tensor:
         """The positions, kept inside the table.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,6 +82,36 @@ class SamplingRows:
         token_ids, there = zip(*found, strict=True)
         return torch.stack(token_ids, dim=1), torch.stack(there, dim=1)
 
+    def in_turn(
+        self, subset: RowSubset, values: Tensor, accepted: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """(values [U], [U] bool whether they count) of the first row of each row's slot, then of
+        the second, and so on: for states that take one token after the other.
+
+        `values` [U] are the rows' own, `accepted` [R] as in SamplingState.commit. Each row of a
+        slot gets the same. The rows of a slot are all in the subset.
+        """
+        kept = torch.ones_like(values, dtype=torch.bool)
+        if accepted is not None:
+            kept = subset.take(accepted)
+        if self.draft_offsets is None:
+            yield values, kept
+            return
+        offsets = subset.take(self.draft_offsets)
+        first = torch.arange(values.shape[0], device=values.device) - offsets
+        for offset in range(self.max_drafts + 1):
+            # Behind a slot's last row comes one of a smaller offset.
+            at = (first + offset).clamp_(max=values.shape[0] - 1)
+            yield values[at], kept[at] & (offsets[at] == offset)
+
+
+@dataclass(frozen=True, slots=True)
+class RowValues:
+    """A number for some rows."""
+
+    rows: list[int]
+    values: Tensor  # [len(rows)] float32
+
 
 @dataclass(frozen=True, slots=True)
 class SamplerOutput:
@@ -95,6 +125,8 @@ class SamplerOutput:
     token_ids: Tensor  # [R] int64
     nan_rows: Tensor  # [R] bool
     logprobs: LogprobTensors | None = None
+    # For rows with mirostat: their mu after the token, to be given back when the request resumes.
+    mirostat_mu: list[RowValues] = field(default_factory=list)
     row_errors: dict[int, str] = field(default_factory=dict)
 
 
@@ -124,6 +156,15 @@ class LogitsEditor(SlotState, Protocol):
 
     def apply(self, logits: Tensor, rows: SamplingRows, subset: RowSubset) -> None:
         """Edit logits[R, V] in place at the rows of `subset`, which belong to users."""
+
+
+class TokenFollower(LogitsEditor, Protocol):
+    """A LogitsEditor with state on the device that the tokens of each step move on."""
+
+    def commit(
+        self, rows: SamplingRows, subset: RowSubset, token_ids: Tensor, accepted: Tensor | None
+    ) -> None:
+        """Take in the step's tokens [R], of those of drafted rows the accepted[R]; None: all."""
 
 
 class SamplingKernels(Protocol):

@@ -123,14 +123,9 @@ class _Rows:
     @property
     def token_ids(self) -> Tensor:
         self._check_readable()
-        tokens = self._history.tokens.index_select(0, self._subset.table_rows)
-        for distance in range(1, self._rows.max_drafts + 1):
-            drafts = self._rows.draft_at(self._subset, distance)
-            if drafts is not None:
-                columns = self._history.columns(self.positions - distance)[:, None]
-                old = tokens.gather(1, columns)
-                new = torch.where(drafts[1][:, None], drafts[0][:, None].to(old.dtype), old)
-                tokens.scatter_(1, columns, new)
+        known = self._history.sequences(self._rows, self._subset, self._subset.table_rows)
+        tokens = known.new_zeros(known.shape[0], self._history.tokens.shape[1])
+        tokens[:, : known.shape[1]] = known
         return tokens
 
     def output_token_ids(self, row: int) -> list[int]:

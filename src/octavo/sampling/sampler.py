@@ -4,9 +4,10 @@
 2. min_tokens bars stop and EOS tokens; allowed_token_ids bars all others; logit_bias is added;
    bad_words bars the token that would complete one.
 3. LogitsProcessor plug-ins that are not argmax-invariant, in the order they were configured.
-4. Repetition, then frequency, then presence penalty.
+4. Repetition, then frequency, then presence penalty; DRY; the end of thinking, where it is due.
 5. Greedy rows (temperature 0 or top_k 1) take the highest logit, the lowest id among equals.
-6. The others: temperature; min_p; argmax-invariant plug-ins; top_k; top_p; exponential race.
+6. The others: top-n-sigma; temperature, dynamic or not; min_p; argmax-invariant plug-ins; top_k;
+   top_p; typical_p; XTC; mirostat; exponential race.
 7. Processed logprobs are those of the logits at the end (`logprobs_mode` processed_*).
 
 Steps whose rows need neither plug-ins nor the host go to `SamplingKernels.draw`, which does it all
@@ -24,11 +25,12 @@ import torch
 from torch import Tensor
 
 from octavo.kernels.slot_tables import Kind, Word
-from octavo.sampling.interface import SamplerOutput, SamplingRows, Variant
+from octavo.sampling.interface import RowValues, SamplerOutput, SamplingRows, Variant
 from octavo.sampling.logprob_tensors import LogprobTensors
 from octavo.sampling.logprobs import gather_logprobs
 from octavo.sampling.row_filters import RowSubset
-from octavo.sampling.state import RowPlan, SamplingState
+from octavo.sampling.row_plan import RowPlan
+from octavo.sampling.state import SamplingState
 from octavo.sampling.token_masks import TokenMasks
 
 
@@ -58,7 +60,7 @@ class Sampler:
             return _stage_by_stage(logits, raw, rows, state, plan)
         token_ids, nan_rows = draw(logits, rows.slots, rows.positions, state, plan.variant)
         logprobs = _logprobs(state, plan, raw, token_ids)
-        return SamplerOutput(token_ids, nan_rows, logprobs, dict(plan.row_errors))
+        return SamplerOutput(token_ids, nan_rows, logprobs, row_errors=dict(plan.row_errors))
 
 
 def draw(
@@ -90,6 +92,8 @@ def _stage_by_stage(
     errors |= state.processors.apply(logits, rows, plan.processors, argmax_invariant=False)
     if plan.penalties is not None:
         state.penalties.apply(logits, rows, plan.penalties)
+    for editor, subset in plan.late_editors:
+        editor.apply(logits, rows, subset)
     token_ids = (
         state.kernels.greedy(logits) if plan.has_greedy else rows.slots.new_zeros(rows.slots.shape)
     )
@@ -98,7 +102,13 @@ def _stage_by_stage(
     finite &= state.kernels.finite_rows(logits)
     token_ids.masked_fill_(~finite, 0)
     scored = raw if state.raw_logprobs else logits
-    return SamplerOutput(token_ids, ~finite, _logprobs(state, plan, scored, token_ids), errors)
+    return SamplerOutput(
+        token_ids,
+        ~finite,
+        _logprobs(state, plan, scored, token_ids),
+        [RowValues(on.rows, stage.observe(logits, on, token_ids)) for stage, on in plan.mirostat],
+        errors,
+    )
 
 
 def _logprobs(
@@ -122,6 +132,8 @@ def _draw_by_subset(
 ) -> dict[int, str]:
     """Write the random rows' tokens into token_ids[R]; the texts of rows whose plug-in failed."""
     params, kernels = state.params, state.kernels
+    for scaler, subset in plan.scalers:
+        scaler.apply(logits, rows, subset)
     # Greedy rows have temperature 1, which changes no bit of them.
     logits.div_(params.temperature.index_select(0, rows.slots)[:, None])
     if plan.min_p is not None:
@@ -129,13 +141,16 @@ def _draw_by_subset(
         kernels.apply_min_p(logits, plan.min_p.index, log_min_p)
     errors = state.processors.apply(logits, rows, plan.processors, argmax_invariant=True)
     # The survivors' logits may be wanted whole, not only the token drawn from them.
-    masks = plan.truncated is not None and bool(plan.logprobs) and not state.raw_logprobs
+    wanted = bool(plan.shapers) or (bool(plan.logprobs) and not state.raw_logprobs)
+    masks = plan.truncated is not None and wanted
     if plan.truncated is not None:
         index, slots = plan.truncated.index, plan.truncated.table_rows
         top_k = params.top_k.index_select(0, slots).to(torch.int64)
         top_p = params.top_p.index_select(0, slots)
         if masks:
             kernels.truncate(logits, index, top_k, top_p, plan.num_candidates)
+    for shaper, subset in plan.shapers:
+        shaper.apply(logits, rows, subset)
     if kernels.PREFERS_DRAW:
         token_ids.copy_(_draw_rest(logits, rows, state, truncated=masks))
         return errors

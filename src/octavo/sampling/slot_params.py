@@ -65,7 +65,9 @@ class SlotParams:
         greedy = is_greedy(params)
         words = np.empty(NUM_WORDS, np.int32)
         floats = words.view(np.float32)
-        floats[Word.TEMPERATURE] = 1.0 if greedy else params.temperature
+        # A dynamic temperature is a stage of its own (octavo.sampling.shapers).
+        fixed = not greedy and params.dynatemp_range == 0.0
+        floats[Word.TEMPERATURE] = params.temperature if fixed else 1.0
         floats[Word.TOP_P] = params.top_p
         floats[Word.LOG_MIN_P] = np.log(np.float32(params.min_p)) if params.min_p else -np.inf
         words[Word.TOP_K] = top_k

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from octavo.kernels.reference import sampling as reference
 from octavo.kernels.slot_tables import Feature, SlotTables
 from octavo.sampling.bad_words import BadWords
+from octavo.sampling.dry import Dry
 from octavo.sampling.feature_rows import FeatureRows
 from octavo.sampling.history import TokenHistory
 from octavo.sampling.interface import (
@@ -18,40 +19,23 @@ from octavo.sampling.interface import (
     SamplingKernels,
     SamplingRows,
     SlotState,
+    TokenFollower,
     Variant,
 )
 from octavo.sampling.logit_bias import AllowedTokens, LogitBias, MinTokens
+from octavo.sampling.mirostat import Mirostat
 from octavo.sampling.penalties import Penalties
 from octavo.sampling.processor_set import ProcessorSet
 from octavo.sampling.processors import LogitsProcessor
 from octavo.sampling.row_filters import RowSubset, filter_rows
+from octavo.sampling.row_plan import RowPlan
+from octavo.sampling.shapers import DynamicTemperature, ExcludeTopChoices, TopNSigma, TypicalP
 from octavo.sampling.slot_params import SlotParams
 from octavo.sampling.staging import Staging
+from octavo.sampling.thinking import ThinkingBudget
 from octavo.types.scheduler_output import NewRequestData
 
-
-@dataclass(frozen=True, slots=True)
-class RowPlan:
-    """Which rows of a step go through which stage; None where no row does.
-
-    Where `variant` is not HOST, its kernels make the tokens of all rows, and only logprobs and
-    errors are told here.
-    """
-
-    variant: Variant
-    logprobs: list[tuple[RowSubset, list[int]]]  # and how many top ones per row
-    row_errors: dict[int, str]
-    # Before the plug-ins, in order.
-    editors: list[tuple[LogitsEditor, RowSubset]] = field(default_factory=list)
-    processors: list[RowSubset | None] = field(default_factory=list)  # one per plug-in
-    penalties: RowSubset | None = None
-    history: RowSubset | None = None
-    random: RowSubset | None = None  # all that are not greedy
-    whole_softmax: RowSubset | None = None  # random ones without top-k and top-p
-    truncated: RowSubset | None = None  # random ones with top-k or top-p
-    min_p: RowSubset | None = None
-    has_greedy: bool = False
-    num_candidates: int = 0  # for the truncated rows
+_Stage = TypeVar("_Stage", bound=LogitsEditor)
 
 
 class SamplingState:
@@ -89,12 +73,30 @@ class SamplingState:
         self.processors = ProcessorSet(list(logits_processors), vocab_size, device, self.history)
         self._allowed = AllowedTokens(vocab_size, *shared)
         self._bias = LogitBias(vocab_size, *shared)
+        dry = Dry(vocab_size, max_model_len, self.history, self._staging)
+        mirostat = [Mirostat(version, *shared) for version in (1, 2)]
+        # The stages of rows that use them, each list in order; see RowPlan for where they stand.
         self.editors: list[LogitsEditor] = [
             self.min_tokens,
             self._allowed,
             self._bias,
             self.bad_words,
         ]
+        self._late_editors: list[LogitsEditor] = [
+            dry,
+            ThinkingBudget(vocab_size, self.params, self.history, self._staging),
+        ]
+        self._scalers: list[LogitsEditor] = [
+            TopNSigma(self._staging),
+            DynamicTemperature(self._staging),
+        ]
+        self._shapers: list[LogitsEditor] = [
+            TypicalP(self._staging),
+            ExcludeTopChoices(self.params, self._staging),
+            *mirostat,
+        ]
+        self._mirostat = mirostat
+        self._followers: list[TokenFollower] = [dry, *mirostat]
         users = {
             Feature.PENALTIES: self.penalties.users,
             Feature.ALLOWED: self._allowed.users,
@@ -107,12 +109,17 @@ class SamplingState:
             *self.editors,
             self.processors,
             self.penalties,
+            *self._rare_stages,
             self.history,
         ]
         self._failures: dict[int, str] = {}
         self._tables: SlotTables | None = None
         self._plan: tuple[list[int], bool, RowPlan] | None = None
         self._variant: tuple[list[int], Variant] | None = None
+
+    @property
+    def _rare_stages(self) -> list[LogitsEditor]:
+        return [*self._late_editors, *self._scalers, *self._shapers]
 
     def add(self, slot: int, new: NewRequestData) -> None:
         """Take in a request, new or resumed after a preemption.
@@ -156,6 +163,8 @@ class SamplingState:
             self.penalties.commit(plan.penalties, token_ids, accepted)
         elif plan.variant is Variant.EDITED:
             self.count_outputs(rows.slots, token_ids)
+        for follower, subset in plan.followers:
+            follower.commit(rows, subset, token_ids, accepted)
         self.advance(rows.slots_cpu)
 
     def count_outputs(self, slots: Tensor, token_ids: Tensor) -> None:
@@ -164,6 +173,8 @@ class SamplingState:
 
     def advance(self, slots: list[int]) -> None:
         """The host's part of `commit`, for steps whose device part a graph held."""
+        if self.history.active:
+            self.history.advance(slots)
         if self.min_tokens.active:
             for slot in self.min_tokens.advance(set(slots)):
                 self._features.note(slot)
@@ -236,6 +247,7 @@ class SamplingState:
         """The kernels that make the tokens of rows for `slots`; HOST: stage by stage."""
         staged = _any(slots, self.bad_words.users)
         staged |= any(_any(slots, users) for users in self.processors.users)
+        staged |= any(_any(slots, stage.users) for stage in self._rare_stages)
         edited = _any(slots, self.penalties.users)
         edited |= any(_any(slots, editor.users) for editor in self.editors)
         if staged or (edited and drafts):  # a draft counts as an output of the rows behind it
@@ -258,8 +270,9 @@ class SamplingState:
         if variant is not Variant.HOST:
             subsets = filter_rows(slots, some_logprobs, self.device)
             return RowPlan(variant, self._logprobs(slots, subsets), row_errors)
+        stages = [*self.editors, *self._rare_stages]
         users = [
-            *(editor.users for editor in self.editors),
+            *(stage.users for stage in stages),
             *self.processors.users,
             self.penalties.users,
             self.history.users,
@@ -267,19 +280,26 @@ class SamplingState:
             params.whole_softmax,
             params.truncated,
             params.min_p_users,
-            params.logprobs,
-            params.all_logprobs,
+            *some_logprobs,
         ]
         subsets = filter_rows(slots, users, self.device)
-        num_editors = len(self.editors)
-        editors = zip(self.editors, subsets[:num_editors], strict=True)
+        used = {
+            stage: subset
+            for stage, subset in zip(stages, subsets[: len(stages)], strict=True)
+            if subset is not None
+        }
         penalties, history, random, whole, truncated, min_p = subsets[-8:-2]
         return RowPlan(
             variant=variant,
             logprobs=self._logprobs(slots, subsets[-2:]),
             row_errors=row_errors,
-            editors=[(editor, subset) for editor, subset in editors if subset is not None],
-            processors=subsets[num_editors:-8],
+            editors=_among(self.editors, used),
+            late_editors=_among(self._late_editors, used),
+            scalers=_among(self._scalers, used),
+            shapers=_among(self._shapers, used),
+            followers=_among(self._followers, used),
+            mirostat=_among(self._mirostat, used),
+            processors=subsets[len(stages) : -8],
             has_greedy=random is None or len(random.rows) < len(slots),
             penalties=penalties,
             history=history,
@@ -306,3 +326,10 @@ class SamplingState:
 
 def _any(slots: list[int], users: Mapping[int, object]) -> bool:
     return bool(users) and any(slot in users for slot in slots)
+
+
+def _among(
+    stages: Sequence[_Stage], used: Mapping[LogitsEditor, RowSubset]
+) -> list[tuple[_Stage, RowSubset]]:
+    """Those of the stages that have rows, with their rows."""
+    return [(stage, used[stage]) for stage in stages if stage in used]

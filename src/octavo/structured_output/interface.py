@@ -49,6 +49,9 @@ class Vocabulary:
 class Grammar(ABC):
     """The state of one text under a grammar."""
 
+    # Tokens of a short text that the grammar takes, where somebody has looked for one.
+    shortest: tuple[int, ...] | None = None
+
     @abstractmethod
     def copy(self) -> Grammar:
         """Another text in the same state."""
@@ -62,6 +65,10 @@ class Grammar(ABC):
     def may_end(self) -> bool:
         """Whether the text so far is complete."""
 
+    @abstractmethod
+    def completes(self, token_ids: Sequence[int]) -> bool:
+        """Whether the text would be complete after these tokens; it stays as it is."""
+
     @property
     @abstractmethod
     def error(self) -> str | None:
@@ -69,7 +76,10 @@ class Grammar(ABC):
 
     @abstractmethod
     def forced(self) -> list[int]:
-        """The tokens that must come next, as far as there is no choice; [] where there is one."""
+        """The tokens that must come next, as far as there is no choice; [] where there is one.
+
+        `fill` allows the first of them and nothing else.
+        """
 
 
 class GrammarBackend(ABC):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from octavo.structured_output.interface import GrammarError
+from octavo.structured_output.string_forms import FORMAT_PATTERNS, ecma_pattern
 from octavo.types.sampling_params import StructuredOutputsParams
 
 MAX_NODES = 50_000  # subschemas
@@ -48,6 +49,7 @@ _REMARKS = frozenset(
     {
         "$anchor",
         "$comment",
+        "$dynamicAnchor",  # a mark for $dynamicRef, which is refused
         "$id",
         "$schema",
         "$vocabulary",
@@ -62,6 +64,16 @@ _REMARKS = frozenset(
         "writeOnly",
     }
 )
+_COUNTS = (
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minProperties",
+    "maxProperties",
+)
+# Keywords that say something about the same value beside its own properties and items.
+_APPLICATORS = frozenset({"$ref", "allOf", "anyOf", "oneOf", "contains", "if", "dependentSchemas"})
 _WITHOUT_TYPE = frozenset({"enum", "const", "$ref", "anyOf"})
 # Keywords that are enforced only where they ask for nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -114,21 +126,68 @@ def checked_schema(schema: Any, closed: bool = False, dialect: Dialect = WHOLE) 
     GrammarError naming the keyword that can't be enforced.
     """
     queue: list[tuple[str, Any]] = [("schema", schema)]
+    old = not (isinstance(schema, dict) and "/20" in str(schema.get("$schema")))
     while queue:
         where, node = queue.pop()
         if isinstance(node, bool):
             continue
         if not isinstance(node, dict):
             raise GrammarError(f"json: {where} must be an object or a boolean", "json")
+        _settle(node)
         _check_keywords(node, where, dialect)
+        if old and where != "schema" and "$ref" in node and "$id" in node:
+            raise GrammarError(
+                f"json: $id at {where} stands beside $ref, where drafts up to 7 do not read it and "
+                "later ones do; leave it out, or name a later draft in $schema",
+                "json",
+            )
         if dialect.single:
             _check_single(node, where)
         if closed and "properties" in node:
             node.setdefault("additionalProperties", False)
+        if not dialect.single:
+            _spell_out(node)
         queue.extend(_subschemas(node, where))
         if len(queue) > MAX_NODES:
             raise GrammarError(f"json has more than {MAX_NODES} subschemas", "json")
     return schema
+
+
+def _settle(node: dict[str, Any]) -> None:
+    """Write a node as others write it: counts without a fraction, and no word of the unevaluated
+    where a plainer one says the same.
+    """
+    for name in _COUNTS:
+        value = node.get(name)
+        if isinstance(value, float) and value.is_integer():
+            node[name] = int(value)
+    node.pop("$dynamicAnchor", None)
+    if _APPLICATORS.isdisjoint(node):
+        rest = "additionalItems" if isinstance(node.get("items"), list) else "items"
+        for name, plain in (
+            ("unevaluatedProperties", "additionalProperties"),
+            ("unevaluatedItems", rest),
+        ):
+            if name in node:
+                value = node.pop(name)
+                node.setdefault(plain, value)
+
+
+def _spell_out(node: dict[str, Any]) -> None:
+    """Have formats and patterns enforced in full; see string_forms."""
+    if isinstance(node.get("pattern"), str):
+        node["pattern"] = ecma_pattern(node["pattern"])
+    if isinstance(node.get("patternProperties"), dict):
+        parts = node["patternProperties"]
+        node["patternProperties"] = {ecma_pattern(key): part for key, part in parts.items()}
+    exact = FORMAT_PATTERNS.get(node.get("format", ""))
+    if exact is None:
+        return
+    del node["format"]
+    if "pattern" not in node:
+        node["pattern"] = exact
+    elif isinstance(node.setdefault("allOf", []), list):
+        node["allOf"].append({"pattern": exact})
 
 
 def _check_keywords(node: dict[str, Any], where: str, dialect: Dialect) -> None:

@@ -50,11 +50,15 @@ class GrammarManager:
         budget: float,
         num_threads: int | None = None,
         on_ready: Callable[[], None] = lambda: None,
+        on_compiled: Callable[[StructuredOutputsParams, Grammar], None] = lambda _, __: None,
     ) -> None:
-        """`on_ready` is called in other threads whenever `take` has something to give."""
+        """Both are called in other threads: `on_ready` whenever `take` has something to give,
+        `on_compiled` with a grammar that nobody else has seen yet.
+        """
         self._make_backend = make_backend
         self._budget = budget
         self._on_ready = on_ready
+        self._on_compiled = on_compiled
         self._num_threads = num_threads or max(1, (os.cpu_count() or 2) // 2)
         self._num_running = 0
         self._backend: GrammarBackend | None = None
@@ -158,6 +162,7 @@ class GrammarManager:
             result: Grammar | GrammarError
             try:
                 result = self._find_backend().compile(job.spec)
+                self._on_compiled(job.spec, result)
             except GrammarError as error:
                 result = error
             except Exception as error:

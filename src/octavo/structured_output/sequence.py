@@ -4,8 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from octavo.structured_output.interface import Grammar, MaskArray
+from octavo.structured_output.completion import CompletionSearch
+from octavo.structured_output.interface import Grammar, GrammarError, MaskArray
+from octavo.structured_output.steering import Steering
 from octavo.types.sampling_params import ReasoningMarks, SamplingParams
+
+MAX_RUN = 64  # tokens that are forced at once: finding each takes some 50 microseconds
+# With these parameters a token that leaves no choice is the same whether it is sampled or written.
+# Others count, look back, or want to be told about every token.
+_WRITABLE = frozenset(
+    {
+        "bad_words_token_ids",
+        "detokenize",
+        "dry_breaker_ids",
+        "eos_token_ids",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "max_tokens",
+        "min_p",
+        "min_tokens",
+        "n",
+        "output_kind",
+        "prompt_logprobs",
+        "seed",
+        "skip_reading_prefix_cache",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "stop",
+        "stop_scope",
+        "stop_token_ids",
+        "structured_outputs",
+        "temperature",
+        "thinking_marks",
+        "top_k",
+        "top_p",
+        "truncate_prompt_tokens",
+    }
+)
+
+
+def is_writable(params: SamplingParams) -> bool:
+    """Whether tokens that a grammar leaves no choice about need not be sampled."""
+    plain = SamplingParams()
+    return all(
+        getattr(params, name) == getattr(plain, name)
+        for name in params.__struct_fields__
+        if name not in _WRITABLE
+    )
 
 
 class ReasoningScan:
@@ -55,10 +100,12 @@ class GrammarSequence:
         *,
         library_ends: Sequence[int],
         start_ids: Sequence[int] = (),
+        search: CompletionSearch | None = None,
     ) -> None:
         """`library_ends`: the tokens that the grammar allows exactly where the text may end.
 
-        `start_ids`: tokens that begin reasoning, each by itself.
+        `start_ids`: tokens that begin reasoning, each by itself. `search`: for requests that are
+        to finish within their tokens.
         """
         self.grammar = grammar
         eos = set(params.eos_token_ids or ())
@@ -69,6 +116,10 @@ class GrammarSequence:
         self._plain_ends = not own and not params.ignore_eos and eos == set(library_ends)
         self._min_tokens = params.min_tokens
         self._num_seen = 0
+        self._steering: Steering | None = None
+        if search is not None:
+            reserve = 1 if self._ends else 0
+            self._steering = Steering(search, grammar.shortest, self._all_ends, reserve)
         self._reasoning: ReasoningScan | None = None
         marks = params.structured_outputs.reasoning if params.structured_outputs else None
         if marks is not None:
@@ -84,27 +135,75 @@ class GrammarSequence:
         self._num_seen += len(new)
         for at, token_id in enumerate(new):
             if self._reasoning is None:
-                self.grammar.accept(new[at:])
+                self._accept(new[at:])
                 return
             if not self._reasoning.feed(token_id):
-                self.grammar.accept([token_id])
+                self._accept([token_id])
             if self._reasoning.over:
                 self._reasoning = None
+
+    def _accept(self, tokens: list[int]) -> None:
+        self.grammar.accept(tokens)
+        if self._steering is not None:
+            self._steering.follow(tokens)
+
+    def allows(self, token_id: int, left: int) -> bool:
+        """Whether a token that was sampled may stand, with `left` tokens to come after it.
+
+        All of the text before it has been followed. False: another one must be sampled, by the mask
+        that `adjust` makes next.
+        """
+        if self._steering is None or self._reasoning is not None or token_id in self._all_ends:
+            return True
+        try:
+            return self._steering.allows(self.grammar, token_id, left)
+        except GrammarError:
+            return True  # `follow` will say so
+
+    @property
+    def num_seen(self) -> int:
+        """Output tokens that were followed."""
+        return self._num_seen
 
     @property
     def masks(self) -> bool:
         """Whether the grammar has a say in the next token."""
         return self._reasoning is None or not self._reasoning.inside
 
-    def adjust(self, row: MaskArray) -> bool:
+    def forced_run(self, most: int) -> list[int]:
+        """Up to `most` tokens that come next for certain, each the only one its mask allows."""
+        run: list[int] = []
+        if self._reasoning is not None:
+            return run
+        if self._steering is not None and self._steering.closing:
+            return self._steering.closing[: min(most, MAX_RUN)]
+        grammar = self.grammar
+        for _ in range(min(most, MAX_RUN)):
+            tokens = grammar.forced()
+            if not tokens or tokens[0] in self._all_ends:
+                break
+            if not run:
+                grammar = grammar.copy()
+            run.append(tokens[0])
+            grammar.accept(tokens[:1])
+        return run
+
+    def adjust(self, row: MaskArray, left: int) -> bool:
         """Finish row[W], which the grammar has filled; False: the text is complete, end it here.
 
-        Tokens that end the request may come exactly where the text may end and has its
-        min_tokens; where nothing but an end is possible and no token may say so, it is over.
+        `left`: tokens that may still come. Tokens that end the request may come exactly where the
+        text may end and has its min_tokens; where nothing but an end is possible and no token may
+        say so, it is over.
         """
         if self._reasoning is not None:
             _set(row, self._reasoning.start_ids, True)
         early = self._num_seen < self._min_tokens
+        if self._steering is not None and self._reasoning is None:
+            only = self._steering.only(self.grammar, left)
+            if only is not None and (only or not early):
+                row[:] = 0
+                _set(row, only or self._ends, True)
+                return bool(only or self._ends)
         if self._plain_ends and not early:
             return True
         may_end = self.grammar.may_end

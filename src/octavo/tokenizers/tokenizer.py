@@ -84,6 +84,35 @@ class Tokenizer:
             ) from error
         return [*self._prefix, *ids, *self._suffix] if add_special_tokens else ids
 
+    def encode_pair(
+        self, first: str, second: str, max_tokens: int | None = None
+    ) -> tuple[list[int], int | None]:
+        """(ids of both texts with their special tokens, where those of the second begin).
+
+        The place is None where the model is not told the texts apart. With `max_tokens` the longer
+        text loses its end, then both do alike. Raises RequestError for invalid Unicode.
+        """
+        backend = self.backend
+        try:
+            parts = [backend.encode(text, add_special_tokens=False) for text in (first, second)]
+        except (UnicodeEncodeError, TypeError) as error:
+            raise RequestError(
+                "the text is not valid Unicode (it holds a lone surrogate); send well-formed text"
+            ) from error
+        if max_tokens is not None:
+            room = max(max_tokens - backend.num_special_tokens_to_add(True), 0)
+            shares = _shares(len(parts[0]), len(parts[1]), room)
+            for part, length in zip(parts, shares, strict=True):
+                part.truncate(length)
+        both = backend.post_process(parts[0], parts[1], add_special_tokens=True)
+        kinds = both.type_ids
+        return list(both.ids), kinds.index(1) if 1 in kinds else None
+
+    @property
+    def affixes(self) -> tuple[list[int], list[int]]:
+        """The special tokens that `encode` puts before and behind a text."""
+        return list(self._prefix), list(self._suffix)
+
     def _encode(self, text: str) -> list[int]:
         # The batch call lets other threads run meanwhile, the single one is quicker to begin.
         if len(text) <= _SHORT_TEXT:
@@ -162,6 +191,15 @@ def load_tokenizer(files: ModelFiles) -> Tokenizer:
     except Exception as error:
         raise CheckpointError(f"the tokenizer of {files.path} can't be read: {error}") from error
     return Tokenizer(backend, files.tokenizer_config(), files.chat_templates())
+
+
+def _shares(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of each of two texts are kept so that both fit in `room`."""
+    if first + second <= room:
+        return first, second
+    shorter = min(first, second, room // 2)
+    rest = room - shorter
+    return (shorter, rest) if first <= second else (rest, shorter)
 
 
 def _named_tokens(config: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.types.pooling_outputs import PooledTensor
 from octavo.types.stats import SchedulerStats
 
 
@@ -17,6 +18,7 @@ class FinishReason(enum.IntEnum):
     LENGTH = 1
     ABORT = 2
     ERROR = 3
+    REPETITION = 4  # the output has become a loop; see RepetitionDetectionParams
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -49,6 +51,13 @@ class TokenLogprobs(msgspec.Struct, array_like=True, omit_defaults=True):
     rank: int
 
 
+class HiddenStatesChunk(msgspec.Struct, array_like=True):
+    """Hidden states of consecutive positions, of the layers that the request named."""
+
+    first_position: int
+    states: PooledTensor  # [layers, positions, H]
+
+
 class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     """News of one request: at least one of tokens, prompt logprobs, finish."""
 
@@ -60,6 +69,9 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     stop_reason: int | str | None = None  # the stop token id, or the error's text for ERROR
     events: list[EngineCoreEvent] | None = None
     num_cached_tokens: int | None = None  # with the first output: prompt tokens found in the cache
+    hidden_states: HiddenStatesChunk | None = None  # may hold positions told before
+    pooled: PooledTensor | None = None  # of a request that is pooled, with its end
+    error_param: str | None = None  # for ERROR: the field of the request at fault, if one is
 
 
 class UtilityResult(msgspec.Struct, array_like=True, omit_defaults=True):

@@ -39,7 +39,14 @@ class QueueFullError(OctavoError):
 
 
 class GenerationError(OctavoError, RuntimeError):
-    """One request failed while it ran; other requests are not affected (HTTP 500)."""
+    """One request failed while it ran; other requests are not affected (HTTP 500).
+
+    With `param`, the field of the request that is the cause, it is HTTP 400.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class EngineDeadError(OctavoError, RuntimeError):

@@ -52,7 +52,8 @@ class KVCacheConfig(msgspec.Struct, frozen=True):
     """The cache as the workers allocate it and the scheduler pages it.
 
     Each of the `num_blocks` blocks holds, contiguously, one page of every layer position:
-    group g's i-th layer uses page i. Block 0 is the null block and is never handed out.
+    group g's i-th layer uses page i. Block 0 is the null block and is never handed out. An encoder,
+    which keeps nothing, has no groups and the null block alone.
     """
 
     num_blocks: int
@@ -61,12 +62,13 @@ class KVCacheConfig(msgspec.Struct, frozen=True):
     @property
     def layers_per_block(self) -> int:
         """Pages in one block: the size of the largest group."""
-        return max(len(group.layer_names) for group in self.groups)
+        return max((len(group.layer_names) for group in self.groups), default=0)
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block over all its pages."""
-        return self.layers_per_block * max(group.spec.page_bytes for group in self.groups)
+        pages = (group.spec.page_bytes for group in self.groups)
+        return self.layers_per_block * max(pages, default=0)
 
     @property
     def total_bytes(self) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclass(slots=True)
 class Logprob:
@@ -19,6 +22,18 @@ PositionLogprobs = dict[int, Logprob]
 
 
 @dataclass(slots=True)
+class HiddenStates:
+    """Hidden states of consecutive positions of prompt and output, from `first_position` on.
+
+    The last output token has none, for it was never an input.
+    """
+
+    layers: list[int]  # as the request named them
+    first_position: int
+    states: npt.NDArray[np.float32]  # [layers, positions, H]
+
+
+@dataclass(slots=True)
 class CompletionOutput:
     """One of the n sequences of a request."""
 
@@ -27,8 +42,9 @@ class CompletionOutput:
     token_ids: list[int]
     cumulative_logprob: float | None = None
     logprobs: list[PositionLogprobs] | None = None
-    finish_reason: str | None = None  # "stop", "length", "abort", "error"
+    finish_reason: str | None = None  # "stop", "length", "abort", "error", "repetition"
     stop_reason: int | str | None = None  # the stop string or stop token id that ended it
+    hidden_states: HiddenStates | None = None  # with the end, if the request asked for them
 
     @property
     def finished(self) -> bool:
@@ -59,6 +75,7 @@ class RequestOutput:
     num_cached_tokens: int | None = None
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     error: str | None = None  # why it ended with finish_reason "error"
+    error_param: str | None = None  # the field of the request at fault, if one is
 
     def add(self, new: RequestOutput, aggregate: bool) -> None:
         """Merge a newer output into this one (a reader slower than the producer).
@@ -67,6 +84,7 @@ class RequestOutput:
         """
         self.finished |= new.finished
         self.error = new.error or self.error
+        self.error_param = new.error_param or self.error_param
         if new.prompt_logprobs is not None:
             self.prompt_logprobs = new.prompt_logprobs
         if new.num_cached_tokens is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from octavo.types.engine_output import FinishReason
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.sampling_params import SamplingParams
 
 
@@ -36,6 +37,8 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True):
     cache_salt: str | None = None
     lora_request: LoRARequest | None = None
     trace_headers: dict[str, str] | None = None
+    # Set for a request that is pooled: it computes its prompt, with max_tokens == 0.
+    pooling_params: PoolingParams | None = None
 
 
 class FinishRequest(msgspec.Struct, array_like=True, omit_defaults=True):

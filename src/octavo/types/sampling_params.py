@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import difflib
 import enum
-import math
 from typing import Any
 
 import msgspec
 
+from octavo.types.checks import check_ids, check_range, check_strings
 from octavo.types.errors import RequestError
+from octavo.types.sampling_extras import (
+    HiddenStatesParams,
+    RepetitionDetectionParams,
+    ThinkingMarks,
+)
 
 MAX_N = 16384
 MAX_STOP_STRINGS = 64
@@ -27,6 +32,9 @@ MAX_SEED = (1 << 63) - 1
 MAX_CHOICES = 10_000
 MAX_GRAMMAR_SIZE = 1 << 20  # characters of a schema, grammar, expression or list of choices
 STRUCTURE_KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+MAX_DRY_BREAKERS = 64
+MAX_DRY_BREAKER_LENGTH = 128  # characters
+DRY_BREAKERS = ("\n", ":", '"', "*")  # where a request names none
 _JSON_SWITCHES = ("disable_any_whitespace", "disable_additional_properties")
 
 
@@ -66,6 +74,8 @@ class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     whitespace_pattern: str | None = None  # what may stand between the tokens of JSON
     disable_any_whitespace: bool | None = None
     disable_additional_properties: bool | None = None
+    # Lead the text to a valid end before max_tokens or the model's length cuts it.
+    finish_within_limit: bool | None = None
     # Filled by the chat API: the grammar is for what comes after reasoning.
     reasoning: ReasoningMarks | None = None
 
@@ -158,6 +168,20 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
     top_p: float = 1.0
     top_k: int = 0  # 0 or -1: off
     min_p: float = 0.0
+    typical_p: float = 1.0  # 1: off
+    top_n_sigma: float = 0.0  # 0 or less: off
+    xtc_probability: float = 0.0  # 0: off
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0  # 0: off
+    dynatemp_exponent: float = 1.0
+    mirostat_mode: int = 0  # 0: off; 1 or 2: the version
+    mirostat_tau: float = 5.0  # the surprise aimed at, in bits per token
+    mirostat_eta: float = 0.1  # how fast it is approached
+    dry_multiplier: float = 0.0  # 0: off
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1  # how many tokens DRY looks back; -1: all
+    dry_sequence_breakers: list[str] | None = None  # None: DRY_BREAKERS
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -176,16 +200,23 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
     bad_words: list[str] | None = None
     truncate_prompt_tokens: int | None = None  # keep the last k; -1: the model's length limit
     structured_outputs: StructuredOutputsParams | None = None
+    thinking_token_budget: int | None = None  # tokens per thought; the end is then written
+    repetition_detection: RepetitionDetectionParams | None = None
+    hidden_states: HiddenStatesParams | None = None
     skip_reading_prefix_cache: bool | None = None
     extra_args: dict[str, Any] | None = None  # for LogitsProcessor plug-ins
     # Filled by the input processor, not by users.
     bad_words_token_ids: list[list[int]] | None = None
     eos_token_ids: list[int] | None = None
+    dry_breaker_ids: list[int] | None = None
+    # Filled by the entry points, which know the model's marks of thinking.
+    thinking_marks: ThinkingMarks | None = None
     # Filled by the chat API: stop strings end what the user is meant to read, not reasoning.
     stop_scope: StopScope | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_shaping()
         self._check_lists()
         if self.stop is None:
             self.stop = []
@@ -195,6 +226,8 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
             self.seed = None
         if self.top_k == -1:
             self.top_k = 0
+        if self.dry_penalty_last_n == 0:
+            self.dry_multiplier = 0.0
         if 0 < self.temperature < GREEDY_EPS:
             self.temperature = 0.0
         elif GREEDY_EPS <= self.temperature < MIN_TEMPERATURE:
@@ -211,7 +244,7 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
         return self.stop if isinstance(self.stop, list) else []
 
     def _check_numbers(self) -> None:
-        check = _check_range
+        check = check_range
         check("n", self.n, 1, MAX_N)
         check("presence_penalty", self.presence_penalty, -2.0, 2.0)
         check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
@@ -243,9 +276,30 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
                     "truncate_prompt_tokens",
                 )
 
+    def _check_shaping(self) -> None:
+        """Parameters of the stages beyond top-k, top-p and min-p."""
+        check = check_range
+        check("typical_p", self.typical_p, 0.0, 1.0, low_open=True)
+        check("top_n_sigma", self.top_n_sigma, -1.0, 1e3)
+        check("xtc_probability", self.xtc_probability, 0.0, 1.0)
+        check("xtc_threshold", self.xtc_threshold, 0.0, 1.0)
+        check("dynatemp_range", self.dynatemp_range, 0.0, 2.0)
+        check("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0, low_open=True)
+        check("mirostat_mode", self.mirostat_mode, 0, 2)
+        check("mirostat_tau", self.mirostat_tau, 0.0, 100.0, low_open=True)
+        check("mirostat_eta", self.mirostat_eta, 0.0, 1.0)
+        check("dry_multiplier", self.dry_multiplier, 0.0, 1e3)
+        check("dry_base", self.dry_base, 1.0, 1e3)
+        check("dry_allowed_length", self.dry_allowed_length, 0, 1 << 30)
+        check("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1 << 30)
+        if self.thinking_token_budget is not None:
+            check("thinking_token_budget", self.thinking_token_budget, 0, 1 << 30)
+
     def _check_lists(self) -> None:
+        breakers = self.dry_sequence_breakers or []
+        check_strings("dry_sequence_breakers", breakers, MAX_DRY_BREAKERS, MAX_DRY_BREAKER_LENGTH)
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        _check_strings("stop", stops, MAX_STOP_STRINGS, MAX_STOP_LENGTH)
+        check_strings("stop", stops, MAX_STOP_STRINGS, MAX_STOP_LENGTH)
         if stops and not self.detokenize:
             raise RequestError(
                 "stop strings need detokenize=true (the engine looks for them in the text); "
@@ -255,16 +309,16 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
         if self.stop_scope is not None:
             pairs = [*self.stop_scope.at_start, *self.stop_scope.anywhere]
             marks = [mark for begin, end in pairs for mark in (begin, *([end] if end else []))]
-            _check_strings("stop_scope", marks, 2 * MAX_STOP_STRINGS, MAX_STOP_LENGTH)
-        _check_strings("bad_words", self.bad_words or [], MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
+            check_strings("stop_scope", marks, 2 * MAX_STOP_STRINGS, MAX_STOP_LENGTH)
+        check_strings("bad_words", self.bad_words or [], MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
         length = sum(map(len, self.bad_words or ()))
         if length > MAX_BAD_WORDS_TEXT:
             raise RequestError(
                 f"bad_words have {length} characters together; at most {MAX_BAD_WORDS_TEXT}",
                 "bad_words",
             )
-        _check_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
-        _check_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
+        check_ids("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
+        check_ids("allowed_token_ids", self.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise RequestError(
                 "allowed_token_ids=[] allows no token; list at least one id or leave it out",
@@ -281,7 +335,7 @@ class SamplingParams(msgspec.Struct, metaclass=_NamedFields, kw_only=True, omit_
                     raise RequestError(
                         f"logit_bias has the key {token!r}; keys are token ids >= 0", "logit_bias"
                     )
-                _check_range(f"logit_bias[{token}]", bias, -100.0, 100.0, param="logit_bias")
+                check_range(f"logit_bias[{token}]", bias, -100.0, 100.0, param="logit_bias")
 
 
 def _as_text(kind: str, value: Any) -> str | None:
@@ -293,47 +347,3 @@ def _as_text(kind: str, value: Any) -> str | None:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise RequestError(f"{where} can't be written as JSON: {error}", where) from None
-
-
-def _check_range(
-    name: str,
-    value: float,
-    low: float,
-    high: float,
-    *,
-    low_open: bool = False,
-    param: str | None = None,
-) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise RequestError(f"{name}={value!r} is not a number", param or name)
-    inside = math.isfinite(value) and low <= value <= high
-    if inside and not (low_open and value == low):
-        return
-    left = "(" if low_open else "["
-    raise RequestError(f"{name}={value!r} is outside {left}{low}, {high}]", param or name)
-
-
-def _check_strings(name: str, values: list[str], max_count: int, max_length: int) -> None:
-    if not isinstance(values, list | tuple):
-        raise RequestError(f"{name}={values!r} is no list of strings", name)
-    if len(values) > max_count:
-        raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
-    for value in values:
-        if not isinstance(value, str) or not value:
-            raise RequestError(f"{name} holds {value!r}; entries are non-empty strings", name)
-        if len(value) > max_length:
-            raise RequestError(
-                f"{name} holds a string of {len(value)} characters; at most {max_length}", name
-            )
-
-
-def _check_ids(name: str, values: list[int] | None, max_count: int) -> None:
-    if values is None:
-        return
-    if not isinstance(values, list | tuple | set | frozenset):
-        raise RequestError(f"{name}={values!r} is no list of token ids", name)
-    if len(values) > max_count:
-        raise RequestError(f"{name} has {len(values)} entries; at most {max_count}", name)
-    for value in values:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise RequestError(f"{name} holds {value!r}; entries are token ids >= 0", name)

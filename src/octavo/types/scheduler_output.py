@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.request import LoRARequest
 from octavo.types.sampling_params import SamplingParams
 
@@ -31,6 +32,8 @@ class NewRequestData(msgspec.Struct, array_like=True, omit_defaults=True):
     sampling_params: SamplingParams
     seed: int
     lora_request: LoRARequest | None = None
+    pooling_params: PoolingParams | None = None
+    mirostat_mu: float | None = None  # of a resumed request: what it had come to
 
 
 class NewBlocks(msgspec.Struct, array_like=True):
@@ -58,10 +61,11 @@ class SchedulerOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     """One step. Row lists are parallel; row r belongs to slot `slots[r]`.
 
     The first `num_decode_rows` rows are decode rows: their first input token is the one last
-    sampled for the slot (on the device), followed by that row's drafts. The other rows are
-    prefill rows: their input tokens are `token_ids[computed : computed + scheduled]` of the
-    request, known to the host. `num_computed_tokens` is optimistic for decode rows: drafts of
-    steps in flight count as accepted, and the device subtracts what was rejected.
+    sampled for the slot (on the device), followed by that row's drafts; or all their tokens are
+    in `forced_token_ids`. The other rows are prefill rows: their input tokens are
+    `token_ids[computed : computed + scheduled]` of the request, known to the host.
+    `num_computed_tokens` is optimistic for decode rows: drafts of steps in flight count as
+    accepted, and the device subtracts what was rejected.
     """
 
     step_id: int
@@ -79,6 +83,8 @@ class SchedulerOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     # Rows whose requests have a grammar: sampling waits for the step's GrammarMasks if there are
     # any, for their masks depend on the tokens of the step before.
     grammar_rows: list[int] = []
+    # Decode row -> its input tokens, which a grammar has left no choice about.
+    forced_token_ids: dict[int, list[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,3 +25,4 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True):
     step: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_forced_tokens: int = 0  # appended without a step of their own

@@ -22,6 +22,13 @@ def kernel_cache() -> Path:
     return Path(value).expanduser() if value else cache_root() / "kernels"
 
 
+def hub_cache() -> Path:
+    """HF_HUB_CACHE, HF_HOME: where the client of the Hugging Face hub keeps models."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    home = Path(os.environ.get("HF_HOME", str(default)))
+    return Path(os.environ.get("HF_HUB_CACHE", str(home / "hub"))).expanduser()
+
+
 def use_kernel_cache_folder(folder: Path) -> None:
     """Have engines started from now on keep their kernels in `folder`."""
     os.environ["OCTAVO_KERNEL_CACHE"] = str(folder)
@@ -39,6 +46,11 @@ def compile_processes() -> int | None:
     return int(value) if value else None
 
 
+def use_modelscope() -> bool:
+    """OCTAVO_USE_MODELSCOPE: 1 takes ids of models (owner/name) for those of modelscope.cn."""
+    return os.environ.get("OCTAVO_USE_MODELSCOPE", "0") == "1"
+
+
 def logging_level() -> str:
     """OCTAVO_LOGGING_LEVEL: DEBUG, INFO (default), WARNING or ERROR."""
     return os.environ.get("OCTAVO_LOGGING_LEVEL", "INFO").upper()
@@ -47,6 +59,11 @@ def logging_level() -> str:
 def logging_json() -> bool:
     """OCTAVO_LOGGING_JSON: 1 writes one JSON object per log line."""
     return os.environ.get("OCTAVO_LOGGING_JSON", "0") == "1"
+
+
+def plain_output() -> bool:
+    """NO_COLOR (https://no-color.org) is set, or TERM says that the terminal has no styles."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
 
 
 def multiprocessing() -> bool:
@@ -118,3 +135,16 @@ def use_compiler_cache() -> None:
 def child_environment(values: dict[str, str]) -> dict[str, str]:
     """The environment of a child process: ours with `values`, and passive OpenMP threads."""
     return {**_PASSIVE_THREADS, **os.environ, **values}
+
+
+_SHOWN = ("OCTAVO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_", "TRITON_", "TORCHINDUCTOR_")
+_SECRET = ("KEY", "TOKEN")
+
+
+def settings() -> dict[str, str]:
+    """The variables that are set and change what octavo does; keys and tokens are hidden."""
+    return {
+        name: "***" if name.endswith(_SECRET) else value
+        for name, value in os.environ.items()
+        if name.startswith(_SHOWN)
+    }

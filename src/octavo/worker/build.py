@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 
 from octavo.attention.interface import AttentionParams, AttentionSetup
 from octavo.attention.registry import select_backend
-from octavo.checkpoints.locate import find_model
-from octavo.checkpoints.model_files import ModelFiles
 from octavo.config import hf
+from octavo.config.files import model_files
 from octavo.config.graph_shapes import graphs_at_start, mixed_rows, mixed_tokens
 from octavo.config.octavo_config import OctavoConfig
 from octavo.distributed.group import SingleRank
 from octavo.kernels.input_kernels import INPUT_KERNELS
 from octavo.kernels.op import kernels_for
 from octavo.layers.quantization.interface import QUANT_METHODS
-from octavo.model_loader.loader import MappedReader, Reader, load_into
+from octavo.model_loader import sharded_state
+from octavo.model_loader.dense import load_dense_layers
+from octavo.model_loader.loader import MappedReader, Reader, fill_model, load_into
 from octavo.model_loader.stream import StreamingReader
 from octavo.models import registry
 from octavo.models.context import ModelContext
-from octavo.models.interfaces import CausalLM
-from octavo.platforms.interface import Platform
+from octavo.models.interfaces import CausalLM, Model, PoolingModel
+from octavo.models.pooled import PooledModel
+from octavo.platforms.interface import PLATFORMS, Platform
 from octavo.sampling.kernel_sets import SAMPLING_KERNELS
 from octavo.sampling.processors import load_processors
 from octavo.sampling.sampler import Sampler
@@ -35,14 +39,17 @@ from octavo.worker.block_tables import BlockTables
 from octavo.worker.compile import model_compiler
 from octavo.worker.device_state import DeviceState
 from octavo.worker.device_step import DeviceStep
+from octavo.worker.encoder_rows import EncoderRows
 from octavo.worker.gpu_model_runner import GPUModelRunner
 from octavo.worker.graphs import CudaGraphRunner, EagerRunner, GraphSizes
 from octavo.worker.heads.generation import GenerationHead
+from octavo.worker.heads.pooling import PoolingHead
 from octavo.worker.heads.prompt_logprobs import PromptLogprobs
+from octavo.worker.hidden_states import HiddenStatesTap, NoHiddenStates
 from octavo.worker.input_batch import InputBuffers
 from octavo.worker.input_builder import InputBuilder
 from octavo.worker.kv_cache import TORCH_DTYPES, allocate_kv_cache
-from octavo.worker.parts import GraphRunner, StepHook
+from octavo.worker.parts import GraphRunner, Head, LayerTap, SlotState, StepAttention, StepHook
 from octavo.worker.request_table import RequestTable
 
 # Threads that read weights: by then the device's link is busy.
@@ -72,7 +79,7 @@ class Limits:
         )
 
 
-def build_model(config: OctavoConfig, platform: Platform) -> CausalLM:
+def build_model(config: OctavoConfig, platform: Platform) -> Model:
     """The model, its weights not yet loaded."""
     options = config.model
     device_type = platform.device.type
@@ -86,26 +93,43 @@ def build_model(config: OctavoConfig, platform: Platform) -> CausalLM:
         quantization=QUANT_METHODS.get(options.quantization or "none")(),
         arch=options.arch,
         max_model_len=options.max_model_len,
-        hf_config=hf.merge(_files(config).config(), options.hf_overrides),
+        hf_config=hf.merge(model_files(config).config(), options.hf_overrides),
     )
+    if options.pooler is not None:
+        return registry.build_pooling_model(context, options.pooler)
     return compiler.model(registry.build_model(context))
 
 
-def load_weights(config: OctavoConfig, model: CausalLM, platform: Platform) -> None:
+def load_weights(config: OctavoConfig, model: Model, platform: Platform) -> None:
     """Fill the model and make it ready to run."""
     reader: Reader = MappedReader()
     if platform.device.type != "cpu":
         reader = StreamingReader(platform, min(config.device.num_cpus, MAX_READERS))
-    load_into(model, _files(config), config.load.load_format, reader)
+    files = model_files(config)
+    load_into(model, files, config.load.load_format, reader)
+    if isinstance(model, PooledModel) and config.load.load_format != "dummy":
+        load_dense_layers(model, files.path)
 
 
-def _files(config: OctavoConfig) -> ModelFiles:
-    return find_model(config.model.model, config.model.revision, config.load.download_dir)
+def save_sharded_state(config: OctavoConfig, folder: Path, max_size: int) -> None:
+    """Write the weights as this engine holds them, and all else that a start from `folder` needs.
+
+    They are loaded a second time, into RAM: those in use have been repacked for the kernels.
+    """
+    files = model_files(config)
+    eager = dataclasses.replace(config.compilation, compilation_mode="NONE")
+    unpacked = dataclasses.replace(config.model, quantization=None)
+    plain = dataclasses.replace(config, compilation=eager, model=unpacked)
+    model = build_model(plain, PLATFORMS.get("cpu")(config.device))
+    fill_model(model, files, config.load.load_format, MappedReader())
+    folder.mkdir(parents=True, exist_ok=True)
+    sharded_state.save_sharded_state(model, folder, max_size=max_size)
+    sharded_state.save_small_files(files, folder, config.model.dtype)
 
 
 def build_runner(
     config: OctavoConfig,
-    model: CausalLM,
+    model: Model,
     kv_config: KVCacheConfig,
     platform: Platform,
     *,
@@ -130,6 +154,35 @@ def build_runner(
         INPUT_KERNELS.get(platform.device.type)(),
         platform,
     )
+    head: Head
+    slot_states: tuple[SlotState, ...]
+    tap: LayerTap = NoHiddenStates()
+    if config.model.pooler is not None:
+        head = PoolingHead(cast(PoolingModel, model), config.model.pooler)
+        slot_states = (head,)
+    else:
+        head, tap, slot_states = _generation(config, cast(CausalLM, model), limits, platform)
+    hooks: Sequence[StepHook] = ()
+    step = DeviceStep(
+        inputs=inputs,
+        attention=_attention_groups(config, kv_config, block_tables, limits, platform),
+        model=model,
+        head=head,
+        hooks=hooks,
+        states=tap,
+    )
+    return GPUModelRunner(
+        table=table,
+        block_tables=block_tables,
+        slot_states=slot_states,
+        graphs=_graph_runner(config, step, limits, platform) if graphs else EagerRunner(step),
+        platform=platform,
+    )
+
+
+def _generation(
+    config: OctavoConfig, model: CausalLM, limits: Limits, platform: Platform
+) -> tuple[GenerationHead, LayerTap, tuple[SlotState, ...]]:
     sampling = SamplingState(
         limits.num_slots + 1,
         config.model.vocab_size,
@@ -142,21 +195,9 @@ def build_runner(
     prompt_logprobs = PromptLogprobs(sampling.kernels, model.compute_logits)
     shape = (1, config.model.arch.hidden_size)
     hidden = torch.zeros(shape, dtype=TORCH_DTYPES[config.model.dtype], device=platform.device)
-    hooks: Sequence[StepHook] = ()
-    step = DeviceStep(
-        inputs=inputs,
-        attention=_attention_groups(config, kv_config, block_tables, limits, platform),
-        model=model,
-        head=GenerationHead(model, Sampler(), sampling, prompt_logprobs, hidden),
-        hooks=hooks,
-    )
-    return GPUModelRunner(
-        table=table,
-        block_tables=block_tables,
-        slot_states=(sampling, prompt_logprobs),
-        graphs=_graph_runner(config, step, limits, platform) if graphs else EagerRunner(step),
-        platform=platform,
-    )
+    head = GenerationHead(model, Sampler(), sampling, prompt_logprobs, hidden)
+    tap = HiddenStatesTap(model, config.model.arch.num_layers)
+    return head, tap, (sampling, prompt_logprobs, tap)
 
 
 def _graph_runner(
@@ -180,7 +221,10 @@ def _attention_groups(
     block_tables: BlockTables,
     limits: Limits,
     platform: Platform,
-) -> AttentionGroups:
+) -> StepAttention:
+    if config.model.arch.is_encoder:
+        dtype = TORCH_DTYPES[config.model.dtype]
+        return EncoderRows(config.model.arch.num_heads, dtype, platform)
     backends: list[Any] = []
     for group in kv_config.groups:
         setup = AttentionSetup(

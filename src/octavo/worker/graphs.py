@@ -138,7 +138,7 @@ class CudaGraphRunner:
     def _replay(self, plan: StepPlan, variant: Variant) -> _Captured | None:
         """The graph for a step, replayed; None if it is to run eagerly."""
         shape = self._shape(plan)
-        if shape is None:
+        if shape is None or self._step.shows_layers(plan):
             return None
         captured = self._captured.get((shape, variant))
         if captured is None or captured.binding is not self._step.head.binding(variant):

@@ -137,6 +137,8 @@ class InputBuilder:
         ids = np.full(plan.num_tokens, -1, dtype=np.int32)
         for row, drafts in work.draft_token_ids.items():
             ids[starts[row] + 1 : starts[row + 1]] = drafts
+        for row, forced in work.forced_token_ids.items():
+            ids[starts[row] : starts[row + 1]] = forced
         for row in range(work.num_decode_rows, plan.num_rows):
             first = work.num_computed_tokens[row]
             tokens = self._table.request(work.slots[row]).token_ids

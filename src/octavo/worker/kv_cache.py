@@ -39,6 +39,8 @@ def allocate_kv_cache(config: KVCacheConfig, platform: Platform) -> dict[str, La
 
     A layer's pages are [num_blocks, 2, num_kv_heads, block_size, head_size], keys then values.
     """
+    if not config.groups:
+        return {}
     dtype = TORCH_DTYPES[config.groups[0].spec.dtype]
     page_elements = max(group.spec.page_bytes for group in config.groups) // dtype.itemsize
     shape = (config.num_blocks, config.layers_per_block, page_elements)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from octavo.platforms.interface import Platform
+from octavo.types.engine_output import HiddenStatesChunk
+from octavo.types.pooling_outputs import PooledTensor
 from octavo.types.runner_output import ModelRunnerOutput
 from octavo.worker.step import StepPlan, StepResult
 
@@ -12,6 +15,7 @@ _NAN_ERROR = (
     "the model's output for this request is not a number (NaN or infinite logits), or no token is "
     "left that may be chosen"
 )
+_NAN_STATES = "the model's output for this request is not a number (NaN or infinite states)"
 
 
 class AsyncOutput:
@@ -31,6 +35,13 @@ class AsyncOutput:
             self._prompt_logprobs = {
                 row: tensors.map(self._to_host) for row, tensors in result.prompt_logprobs.items()
             }
+            self._hidden_states = [
+                part._replace(states=self._to_host(part.states)) for part in result.hidden_states
+            ]
+            self._mirostat_mu = [
+                (part.rows, self._to_host(part.values)) for part in result.mirostat_mu
+            ]
+            self._pooled = [(rows, self._to_host(values)) for rows, values in result.pooled]
             self._event = platform.record_event()
         # The device's tensors must outlive the copies.
         self._source = result
@@ -52,6 +63,13 @@ class AsyncOutput:
             for index in self._nan_rows.nonzero().flatten().tolist():
                 errors.setdefault(sample_rows[index], _NAN_ERROR)
         logprobs = self._logprobs.to_lists() if self._logprobs else {}
+        pooled: dict[int, PooledTensor] = {}
+        for rows, values in self._pooled:
+            for row, result in zip(rows, values.numpy(), strict=True):
+                if np.isfinite(result).all():
+                    pooled[row] = PooledTensor.of(result)
+                else:
+                    errors[row] = _NAN_STATES
         return ModelRunnerOutput(
             step_id=plan.work.step_id,
             sampled_token_ids=sampled,
@@ -61,6 +79,16 @@ class AsyncOutput:
                 for row, tensors in self._prompt_logprobs.items()
             },
             errors=errors,
+            pooled=pooled,
+            hidden_states={
+                row: HiddenStatesChunk(first_position, PooledTensor.of(states.numpy()))
+                for row, first_position, states in self._hidden_states
+            },
+            mirostat_mu={
+                sample_rows[index]: mu
+                for rows, values in self._mirostat_mu
+                for index, mu in zip(rows, values.tolist(), strict=True)
+            },
         )
 
 

@@ -7,13 +7,14 @@ from typing import Protocol
 
 import torch
 
+from octavo.attention.interface import AttentionContext
 from octavo.sampling.interface import Variant
 from octavo.sampling.token_masks import TokenMasks
 from octavo.types.scheduler_output import GrammarMasks, NewRequestData
 from octavo.utils.profiling import HostSpans
 from octavo.worker.input_batch import InputBatch, LaunchedStep
 from octavo.worker.output import AsyncOutput, LateOutput
-from octavo.worker.step import StepPlan, StepResult
+from octavo.worker.step import HiddenRow, StepPlan, StepResult
 
 
 class SlotState(Protocol):
@@ -41,6 +42,36 @@ class StepHook(Protocol):
 
     def after_forward(self, batch: InputBatch) -> None:
         """Called when the forward pass has been queued."""
+        ...
+
+
+class StepAttention(Protocol):
+    """What a step's attention layers read: AttentionGroups, or EncoderRows."""
+
+    def warm_up(self) -> None:
+        """Prepare what steps must not wait for."""
+        ...
+
+    def context(self, batch: InputBatch) -> AttentionContext:
+        """The context of a step."""
+        ...
+
+
+class LayerTap(Protocol):
+    """Hidden states between the layers, for requests that ask for them."""
+
+    def layers(self, plan: StepPlan) -> list[int]:
+        """The layers that rows of the step want to see; none where none wants any."""
+        ...
+
+    def forward(
+        self, batch: InputBatch, context: AttentionContext, layers: list[int]
+    ) -> torch.Tensor:
+        """The forward pass of a step with such rows: hidden states [T, H]; the rest is kept."""
+        ...
+
+    def give(self) -> list[HiddenRow]:
+        """What was kept of the step."""
         ...
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from octavo.checkpoints.model_files import ModelFiles
 from octavo.config.octavo_config import OctavoConfig
 from octavo.model_loader.loader import LOADERS, Reader
-from octavo.models.interfaces import CausalLM
+from octavo.models.interfaces import Model
 from octavo.platforms.interface import Event, MemoryUse
 from octavo.types.sampling_params import SamplingParams
 from octavo.utils.logging import get_logger
@@ -91,7 +91,7 @@ class RehearsalPlatform:
 class NoWeights:
     """A loader that leaves the parameters as they are."""
 
-    def load(self, model: CausalLM, files: ModelFiles, reader: Reader | None = None) -> None:
+    def load(self, model: Model, files: ModelFiles, reader: Reader | None = None) -> None:
         """See ModelLoader."""
 
 

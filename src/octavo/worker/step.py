@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from octavo.sampling.interface import RowValues
 from octavo.sampling.logprob_tensors import LogprobTensors
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import NewRequestData, SchedulerOutput
@@ -54,13 +56,18 @@ class StepPlan:
 
     @classmethod
     def dummy(cls, num_tokens: int, num_rows: int) -> StepPlan:
-        """A step over made-up requests, for profiling and warm-up; it takes slots 0..num_rows - 1.
+        """A step over made-up requests of about equal length; see made_up."""
+        least, more = divmod(num_tokens, num_rows)
+        return cls.made_up([least + (row < more) for row in range(num_rows)])
+
+    @classmethod
+    def made_up(cls, lengths: Sequence[int]) -> StepPlan:
+        """A step over made-up requests, for profiling and warm-up; row r takes slot r.
 
         Its block tables are empty, so it reads and writes the null block only. All its rows
         sample. `release(plan)` gives the slots back.
         """
-        lengths = [num_tokens // num_rows] * num_rows
-        lengths[0] += num_tokens - sum(lengths)
+        num_rows = len(lengths)
         new = [
             NewRequestData(
                 slot=row,
@@ -80,9 +87,9 @@ class StepPlan:
                 new_requests=new,
                 slots=list(range(num_rows)),
                 num_computed_tokens=[0] * num_rows,
-                num_scheduled_tokens=lengths,
+                num_scheduled_tokens=list(lengths),
                 samples=[True] * num_rows,
-                total_num_scheduled_tokens=num_tokens,
+                total_num_scheduled_tokens=sum(lengths),
             )
         )
 
@@ -125,7 +132,24 @@ class StepPlan:
     @property
     def plain_decode(self) -> bool:
         """Whether every row is one token, the slot's last sampled one, followed by sampling."""
-        return self.num_tokens == self.work.num_decode_rows == len(self.sample_rows)
+        work = self.work
+        one_each = self.num_tokens == work.num_decode_rows == len(self.sample_rows)
+        return one_each and not work.forced_token_ids
+
+
+class PooledRows(NamedTuple):
+    """Results of rows that were pooled alike."""
+
+    rows: list[int]
+    values: torch.Tensor  # [len(rows), ...] float32
+
+
+class HiddenRow(NamedTuple):
+    """Hidden states that a row's request asked for."""
+
+    row: int
+    first_position: int
+    states: torch.Tensor  # [layers, positions, H] float32
 
 
 @dataclass(slots=True)
@@ -137,3 +161,6 @@ class StepResult:
     logprobs: LogprobTensors | None = None  # entries by index in sample_rows
     prompt_logprobs: dict[int, LogprobTensors] = field(default_factory=dict)  # by row
     row_errors: dict[int, str] = field(default_factory=dict)  # by row
+    pooled: list[PooledRows] = field(default_factory=list)
+    hidden_states: list[HiddenRow] = field(default_factory=list)
+    mirostat_mu: list[RowValues] = field(default_factory=list)  # by index in sample_rows

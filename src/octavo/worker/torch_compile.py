@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -75,6 +75,21 @@ class CompiledModel(nn.Module):
                 # The tracer would take the 1 for a constant.
                 return self._forward(input_ids, positions)
             return self._first(input_ids, positions)
+
+    def forward_with_states(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attn: AttentionContext,
+        layers: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """See CausalLM; not compiled."""
+        self._step.context = attn
+        with self._table.in_use():
+            found: tuple[torch.Tensor, dict[int, torch.Tensor]] = self._model.forward_with_states(
+                input_ids, positions, attn, layers
+            )
+            return found
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See CausalLM."""

@@ -11,9 +11,13 @@ from octavo.utils.misc import cdiv
 from octavo.worker.parts import Runner
 from octavo.worker.step import StepPlan
 
-# Tokens and rows of the steps that warm up a device, one for each kind of kernel shape. The last
-# two are a prompt beside rows of one token: the first that a server does when it gets busy.
-_WARM_UP_STEPS = {"cpu": ((2, 1),), "cuda": ((1, 1), (16, 1), (512, 1), (15, 8), (63, 32))}
+# Tokens of each row of the steps that warm up a device, one for each kind of kernel shape. The last
+# three are a prompt beside rows of one token, the first that a server does when it gets busy: all
+# rows short, few rows in a step that no graph holds, and some more.
+_WARM_UP_STEPS = {
+    "cpu": ((2,),),
+    "cuda": ((1,), (16,), (512,), (8, *[1] * 7), (1100, *[1] * 7), (64, *[1] * 31)),
+}
 # What takes most memory in sampling: every row's logits are cut by rank and by mass.
 _COSTLY_SAMPLING = SamplingParams(temperature=1.0, top_k=100, top_p=0.9)
 
@@ -32,10 +36,10 @@ def largest_steps(config: OctavoConfig) -> list[StepPlan]:
     num_tokens = config.scheduler.max_num_batched_tokens
     most_rows = min(config.scheduler.max_num_seqs, num_tokens)
     num_rows = max(cdiv(num_tokens, config.model.max_model_len), most_rows // 4)
-    return [
-        StepPlan.dummy(num_tokens, min(num_rows, most_rows)),
-        decode_plan(most_rows, _COSTLY_SAMPLING),
-    ]
+    plans = [StepPlan.dummy(num_tokens, min(num_rows, most_rows))]
+    if config.model.pooler is None:
+        plans.append(decode_plan(most_rows, _COSTLY_SAMPLING))
+    return plans
 
 
 def decode_plan(num_rows: int, params: SamplingParams) -> StepPlan:
@@ -66,10 +70,11 @@ def free_memory(config: OctavoConfig, platform: Platform) -> int:
 def warm_up_plans(config: OctavoConfig) -> list[StepPlan]:
     """Small steps, one for each kind of kernel shape."""
     limit = config.scheduler.max_num_batched_tokens
+    most_rows = min(config.scheduler.max_num_seqs, limit)
     return [
-        StepPlan.dummy(min(num_tokens, limit), num_rows)
-        for num_tokens, num_rows in _WARM_UP_STEPS[config.device.device_type]
-        if num_rows <= min(config.scheduler.max_num_seqs, limit)
+        StepPlan.made_up([min(longest, limit - len(others)), *others])
+        for longest, *others in _WARM_UP_STEPS[config.device.device_type]
+        if len(others) < most_rows
     ]
 
 

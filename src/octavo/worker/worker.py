@@ -11,7 +11,7 @@ from octavo.platforms.interface import PLATFORMS, Platform
 from octavo.types.kv_spec import KVCacheConfig, KVCacheSpec
 from octavo.types.scheduler_output import GrammarMasks, SchedulerOutput
 from octavo.utils.phases import Phases
-from octavo.worker.build import build_model, build_runner, load_weights
+from octavo.worker.build import build_model, build_runner, load_weights, save_sharded_state
 from octavo.worker.kv_cache import smallest_cache
 from octavo.worker.memory import MemoryLedger
 from octavo.worker.output import AsyncOutput, LateOutput
@@ -91,6 +91,10 @@ class Worker:
         """Run a step over requests that nobody made, and forget them."""
         assert self._runner is not None, "steps need initialize_kv_cache first"
         run_dummy(self._runner, plan, self._platform)
+
+    def save_sharded_state(self, folder: str, max_size: int) -> None:
+        """Write the weights as this engine holds them to `folder`, in files of `max_size` bytes."""
+        save_sharded_state(self._config, Path(folder), max_size)
 
     def memory_lines(self) -> dict[str, int]:
         """Bytes that the parts took of the device, by name; {} where nobody can tell."""

@@ -54,7 +54,8 @@ def test_equals_the_package(tmp_path):
 def test_block_types_are_the_package_s():
     ours = {name: sizes for name, *sizes in BLOCK_TYPES.values()}
     for kind, sizes in GGML_QUANT_SIZES.items():
-        if kind.name in ours:
+        # The package has the Q8_1 of old, of two floats; ggml's has had two halves since.
+        if kind.name in ours and kind.name != "Q8_1":
             assert BLOCK_TYPES[kind.value] == (kind.name, *sizes)
     assert {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"} <= ours.keys()
 

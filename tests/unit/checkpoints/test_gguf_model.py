@@ -7,7 +7,7 @@ import pytest
 from octavo.checkpoints.gguf_layout import hf_tensor_name
 from octavo.checkpoints.locate import find_model
 from octavo.types.errors import CheckpointError
-from support.tiny_gguf import HEAD_DIM, HIDDEN, VOCAB, gguf_name, hf_weights, write_gguf
+from support.tiny_gguf import HEAD_DIM, gguf_name, hf_weights, write_gguf
 
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 
@@ -76,20 +76,6 @@ def test_split_model(tmp_path):
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(CheckpointError, match=r"lacks m-00002-of-00002\.gguf"):
         find_model(str(tmp_path)).tensor_headers()
-
-
-def test_type_that_cannot_be_dequantized(tmp_path):
-    q8_k = gguf.GGMLQuantizationType.Q8_K
-    weights = {"model.embed_tokens.weight": np.zeros((VOCAB, HIDDEN), np.float32)}
-    path = write_gguf(tmp_path / "m.gguf", weights=weights)
-    data = bytearray(path.read_bytes())
-    at = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4
-    data[at : at + 8] = (256).to_bytes(8, "little")
-    data[at + 8 : at + 16] = (2).to_bytes(8, "little")
-    data[at + 16 : at + 20] = int(q8_k).to_bytes(4, "little")
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="GGUF type Q8_K, which the gguf package can't"):
-        list(find_model(str(path)).tensors())
 
 
 def test_head_size_comes_from_the_file(tmp_path):

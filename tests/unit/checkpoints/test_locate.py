@@ -29,7 +29,7 @@ def test_folder(tmp_path):
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     save_tokenizer(tmp_path)
     files = find_model(str(tmp_path))
-    assert (files.kind, files.path, files.name) == ("folder", tmp_path, str(tmp_path))
+    assert (files.kind, files.path, files.name) == ("safetensors", tmp_path, str(tmp_path))
     assert files.config() == {"model_type": "llama"}
     assert files.generation_config() == {"eos_token_id": [1, 2]}
     assert files.chat_template().startswith("{% for")
@@ -45,7 +45,7 @@ def test_gguf_file_and_folder_with_one(tmp_path):
         find_model(str(tmp_path))
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text("{}")
-    assert find_model(str(tmp_path)).kind == "folder"
+    assert find_model(str(tmp_path)).kind == "safetensors"
 
 
 def test_home_folder_is_expanded(tmp_path, monkeypatch):
@@ -115,4 +115,4 @@ def test_hub_ids_go_to_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(locate, "MODEL_SOURCES", {"hub": fetch})
     for name in ("gpt2", "owner/name", "owner/name:Q4_K_M", "owner/name/file.gguf"):
         assert find_model(name, "main", "cache", ignore_patterns=["*.bin"], weights=False).path
-        assert asked.pop() == (name, "main", "cache", ["*.bin"], False)
+        assert asked.pop() == (name, "main", "cache", ["*.bin"], False, "auto")

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from octavo.checkpoints.safetensors_headers import INDEX_NAME, read_file_headers, read_model_headers
+from octavo.checkpoints.safetensors_headers import read_file_headers
 from octavo.checkpoints.tensors import MappedFiles
+from octavo.checkpoints.weight_files import SAFETENSORS
 from octavo.types.errors import CheckpointError
 
 TENSORS = {
@@ -29,13 +30,13 @@ def write_raw(path, header, data=b""):
 
 
 def write_index(folder, weight_map):
-    (folder / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
+    (folder / SAFETENSORS.index).write_text(json.dumps({"weight_map": weight_map}))
 
 
 def test_what_the_package_writes(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file(TENSORS, path, metadata={"format": "pt"})
-    headers = read_model_headers(tmp_path)
+    headers = SAFETENSORS.headers(tmp_path)
     files = MappedFiles()
     assert headers.keys() == TENSORS.keys()
     for name, expected in TENSORS.items():
@@ -134,7 +135,7 @@ def sharded(tmp_path):
 
 
 def test_index_chooses_the_files(sharded):
-    headers = read_model_headers(sharded)
+    headers = SAFETENSORS.headers(sharded)
     assert {name: header.file.name for name, header in headers.items()} == {
         "a": "model-1.safetensors",
         "b": "model-2.safetensors",
@@ -145,19 +146,19 @@ def test_index_chooses_the_files(sharded):
 def test_missing_shard(sharded):
     (sharded / "model-2.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"lacks 1 of 2 .*model-2.safetensors; finish"):
-        read_model_headers(sharded)
+        SAFETENSORS.headers(sharded)
 
 
 def test_tensor_absent_from_its_shard(sharded):
     write_index(sharded, {"a": "model-1.safetensors", "q": "model-2.safetensors"})
     with pytest.raises(CheckpointError, match=r"do not hold: q \(in model-2.safetensors\)"):
-        read_model_headers(sharded)
+        SAFETENSORS.headers(sharded)
 
 
 def test_tensor_in_two_shards(sharded):
     save_file({"a": TENSORS["a"], "b": TENSORS["b"]}, sharded / "model-1.safetensors")
     with pytest.raises(CheckpointError, match=r"b is in both .*model-1.* and .*model-2"):
-        read_model_headers(sharded)
+        SAFETENSORS.headers(sharded)
 
 
 @pytest.mark.parametrize(
@@ -173,27 +174,24 @@ def test_tensor_in_two_shards(sharded):
     ],
 )
 def test_malformed_index(sharded, index):
-    (sharded / INDEX_NAME).write_text(index)
+    (sharded / SAFETENSORS.index).write_text(index)
     with pytest.raises(CheckpointError, match=r"index\.json is malformed"):
-        read_model_headers(sharded)
+        SAFETENSORS.headers(sharded)
 
 
 def test_without_index_every_file_counts(sharded):
-    (sharded / INDEX_NAME).unlink()
-    assert read_model_headers(sharded).keys() == {"a", "b", "d", "x"}
+    (sharded / SAFETENSORS.index).unlink()
+    assert SAFETENSORS.headers(sharded).keys() == {"a", "b", "d", "x"}
     save_file({"a": TENSORS["a"]}, sharded / "consolidated.safetensors")
-    assert read_model_headers(sharded).keys() == {"a", "b", "d", "x"}
+    assert SAFETENSORS.headers(sharded).keys() == {"a", "b", "d", "x"}
     save_file({"a": TENSORS["a"]}, sharded / "model-3.safetensors")
     with pytest.raises(CheckpointError, match="a is in both"):
-        read_model_headers(sharded)
+        SAFETENSORS.headers(sharded)
 
 
 def test_folder_without_safetensors(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no \*\.safetensors"):
-        read_model_headers(tmp_path)
-    (tmp_path / "pytorch_model.bin").touch()
-    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin; octavo reads safetensors"):
-        read_model_headers(tmp_path)
+    with pytest.raises(CheckpointError, match=r"no weights \(\*\.safetensors\)"):
+        SAFETENSORS.headers(tmp_path)
 
 
 def test_file_that_shrank(tmp_path):

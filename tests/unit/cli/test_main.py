@@ -61,7 +61,9 @@ def test_an_unknown_command_gets_a_guess(capsys):
 def test_version(word, capsys):
     assert main([word]) == 0
     assert f"octavo {octavo.__version__}" in capsys.readouterr().out
-    assert main([word, "--help"]) == 0
+    with pytest.raises(SystemExit) as caught:
+        main([word, "--help"])
+    assert caught.value.code == 0
     assert capsys.readouterr().out.startswith("usage: octavo version")
 
 

@@ -26,9 +26,11 @@ OPTIONS = {
     Feature.PRIORITY: {"scheduling_policy": "priority"},
     Feature.LOGITS_PROCESSORS: {"logits_processors": ["a.b:C"]},
     Feature.OTHER_KV_DTYPE: {"kv_cache_dtype": "float16"},
+    Feature.PACKED_WEIGHTS: {"quantization": "int8"},
     Feature.TENSOR_PARALLEL: {"tensor_parallel_size": 2},
     Feature.PIPELINE_PARALLEL: {"pipeline_parallel_size": 2},
     Feature.DATA_PARALLEL: {"data_parallel_size": 2},
+    Feature.POOLING: {"runner": "pooling"},
 }
 
 
@@ -38,8 +40,7 @@ def test_resolve_enforces_the_table(pair, device, request, qwen3_8b):
     platform = request.getfixturevalue(device)
     options = EngineOptions(**{k: v for feature in pair for k, v in OPTIONS[feature].items()})
     used = {*pair, Feature.PREFIX_CACHING, Feature.ASYNC_SCHEDULING}
-    if device == "cpu":
-        used.add(Feature.CPU)
+    used.add(Feature.CPU if device == "cpu" else Feature.GPU)
     refused = [r for r in REFUSALS if r.features <= used]
     if not refused:
         resolve(options, platform, facts=ModelFacts(hf_config=qwen3_8b))

@@ -142,7 +142,6 @@ def test_the_model_is_a_positional():
         (["--cache-config.block_size=8", "--block-size", "4"], "given twice"),
         (["--hf-overrides.a=1", "--hf-overrides.a.b=2"], "no object"),
         (["-x"], "unknown flag -x"),
-        (["--quantization", "awq"], "--quantization is refused: weights run unquantized"),
         (["--no-enable-lora"], "--no-enable-lora is refused: LoRA"),
         (["--speculative-config.method", "ngram"], "--speculative-config is refused"),
     ],

@@ -14,7 +14,7 @@ from octavo.config.resolve import ModelFacts, resolve
 from octavo.types.errors import ConfigError
 
 
-def make(platform, hf_config, usage="llm", generation=None, kind="folder", **options):
+def make(platform, hf_config, usage="llm", generation=None, kind="safetensors", **options):
     facts = ModelFacts(hf_config=hf_config, generation_config=generation or {}, kind=kind)
     return resolve(EngineOptions(**options), platform, usage, facts=facts)
 
@@ -234,3 +234,31 @@ def test_the_config_is_frozen_and_resolving_is_repeatable(cpu, qwen3_8b):
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.scheduler.max_num_seqs = 1
     assert make(cpu, qwen3_8b) == config
+
+
+@pytest.mark.parametrize("asked", ["int8", "int4"])
+def test_quantization_of_any_checkpoint_on_a_cpu(cpu, qwen3_8b, asked):
+    facts = ModelFacts(hf_config=qwen3_8b)
+    assert resolve(EngineOptions(quantization=asked), cpu, facts=facts).model.quantization == asked
+    assert resolve(EngineOptions(), cpu, facts=facts).model.quantization is None
+
+
+@pytest.mark.parametrize("asked", ["int8", "int4", "gguf"])
+def test_quantization_is_refused_on_a_gpu(h200, qwen3_8b, asked):
+    facts = ModelFacts(hf_config=qwen3_8b, kind="gguf")
+    with pytest.raises(ConfigError, match=r"a GPU with --quantization is refused.*run on CPUs"):
+        resolve(EngineOptions(quantization=asked), h200, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "part"),
+    [
+        ("safetensors", {"quantization": "gguf"}, "come as safetensors; use --quantization int8"),
+        ("gguf", {"quantization": "gguf", "load_format": "dummy"}, "come as dummy"),
+        ("sharded_state", {"quantization": "int4"}, "saved as sharded_state"),
+        ("safetensors", {"quantization": "awq"}, "expected one of int8, int4, gguf"),
+    ],
+)
+def test_quantizations_that_have_nothing_to_pack(cpu, qwen3_8b, kind, options, part):
+    with pytest.raises(ConfigError, match=part):
+        resolve(EngineOptions(**options), cpu, facts=ModelFacts(hf_config=qwen3_8b, kind=kind))

@@ -30,7 +30,9 @@ def _check_requests(scheduler: Scheduler) -> None:
         written = request.num_computed_tokens + scheduler._num_speculative_tokens
         assert request.num_allocated_tokens >= min(written, scheduler._limits.max_model_len)
         size = scheduler._kv.hash_block_size
-        assert request.num_cached_blocks * size <= request.num_computed_tokens
+        # The last known token of a request that samples again is computed once more.
+        computed = request.num_computed_tokens + request.resends
+        assert request.num_cached_blocks * size <= computed
     for request in waiting:
         assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         assert request.slot == -1

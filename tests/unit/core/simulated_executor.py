@@ -184,7 +184,8 @@ class SimulatedExecutor:
         for slot in output.freed_slots:
             del self.table[slot]
         for new in output.new_requests:
-            assert new.slot not in self.table, "slot is taken"
+            holder = self.table.get(new.slot)
+            assert holder is None or holder.request_id == new.request_id, "slot is taken"
             assert 0 <= new.slot < self.num_slots
             row = DeviceRow(
                 new.request_id,
@@ -243,6 +244,15 @@ class SimulatedExecutor:
             at_end = start + count == len(device_row.tokens)
             assert at_end or not output.samples[row]
             return device_row, start, inputs
+        forced = output.forced_token_ids.get(row)
+        if forced is not None:
+            assert computed == start
+            assert len(forced) == count
+            known = device_row.tokens[start : start + count]
+            assert known == forced[: len(known)]
+            device_row.append(forced[len(known) :])
+            return device_row, start, forced
+        assert output.samples[row]
         assert start == len(device_row.tokens) - 1
         assert computed >= start, "decode rows are optimistic"
         drafts = output.draft_token_ids.get(row, [])
@@ -301,7 +311,7 @@ class SimulatedExecutor:
             end = min(start + len(inputs), device_row.num_prompt_tokens - 1)
             predicted = device_row.tokens[start + 1 : end + 1]
             result.prompt_logprobs[row] = [TokenLogprobs([t], [-1.0], 1) for t in predicted]
-        if row >= output.num_decode_rows:
+        if row >= output.num_decode_rows or row in output.forced_token_ids:
             device_row.num_computed += len(inputs)
             if not output.samples[row]:
                 return []
@@ -369,6 +379,7 @@ class Driver:
         self.received: dict[str, Received] = {}
         self.requests: dict[str, EngineCoreRequest] = {}
         self.ended: set[str] = set()  # by the front end
+        self.forced: set[str] = set()
         self.steps: list[SchedulerOutput] = []
 
     def add(self, request: EngineCoreRequest) -> None:
@@ -393,6 +404,32 @@ class Driver:
             self.steps.append(output)
             self.in_flight.append((output, self.executor.execute(output)))
         return output
+
+    def force(self, output: SchedulerOutput, row: int, count: int) -> int:
+        """Tell the scheduler up to `count` tokens of the row just launched; returns how many."""
+        request = self.scheduler.requests_of(output)[row]
+        device_row = self.executor.table[output.slots[row]]
+        if request is None or not output.samples[row] or request.request_id in self.executor.faults:
+            return 0
+        token, state = device_row.tokens[-1], device_row.states[-1]
+        run: list[int] = []
+        room = request.max_length - (len(device_row.tokens) - 1)
+        while len(run) < min(count, room) and token not in request.stop_ids:
+            run.append(token)
+            token = next_token(state, device_row.seed)
+            state = extend_state(state, token)
+        if len(run) > 1:
+            self.forced.add(request.request_id)
+            self.scheduler.force(output, row, run)
+        return len(run)
+
+    def retry(self, row: int) -> bool:
+        """Have a row of the oldest step sampled again; False if it can't be."""
+        output, result = self.in_flight[0]
+        if not output.samples[row] or self.scheduler.requests_of(output)[row] is None:
+            return False
+        self.scheduler.retry(output, row, result)
+        return True
 
     def collect(self) -> None:
         """Apply the results of the oldest step."""
@@ -428,7 +465,8 @@ class Driver:
         prompt = self.requests[request_id].token_ids
         if self.requests[request_id].sampling_params.prompt_logprobs is not None:
             assert received.prompt_logprob_tokens == [None, *prompt[1:]]
-        assert received.logprob_tokens == tokens
+        if request_id not in self.forced:
+            assert received.logprob_tokens == tokens
 
     def _receive(self, client: int, item: object, step_id: int) -> None:
         request_id = item.request_id

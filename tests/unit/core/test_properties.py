@@ -140,7 +140,7 @@ def run_workload(seed: int, num_turns: int) -> Driver:
                 work += 2 + request.max_tokens + len(request.token_ids) // 7
             if rng.random() < 0.1:
                 workload.interrupt()
-        check_turn(driver, rng)
+        work += check_turn(driver, rng, can_force=not num_drafts)
     for request_id in driver.requests:
         check_end(workload, request_id)
     assert driver.scheduler._kv.num_free_blocks == driver.executor.config.num_blocks - 1
@@ -149,8 +149,13 @@ def run_workload(seed: int, num_turns: int) -> Driver:
     return driver
 
 
-def check_turn(driver: Driver, rng: random.Random) -> None:
-    """Launch or collect at random; the books are in order after each."""
+def check_turn(driver: Driver, rng: random.Random, can_force: bool) -> int:
+    """Launch or collect at random; the books are in order after each.
+
+    With `can_force`, what rows will sample is told beforehand now and then, or has to be sampled
+    again; returns how often.
+    """
+    num_retries = 0
     scheduler = driver.scheduler
     may_launch = len(driver.in_flight) < driver.depth
     launched = may_launch and rng.random() < 0.7
@@ -158,14 +163,19 @@ def check_turn(driver: Driver, rng: random.Random) -> None:
         output = driver.launch()
         assert output.total_num_scheduled_tokens <= scheduler._limits.max_num_batched_tokens
         assert len(output.slots) <= scheduler._limits.max_running
+        if can_force and output.slots and rng.random() < 0.3:
+            driver.force(output, rng.randrange(len(output.slots)), rng.choice((2, 3, 9, 40)))
         check_invariants(scheduler)
         # Without results to wait for, something must be going on.
         assert output.slots or driver.in_flight or not scheduler.has_unfinished_requests()
     if driver.in_flight and (not launched or not output.slots):
+        if can_force and rng.random() < 0.1:
+            num_retries += driver.retry(rng.randrange(len(driver.in_flight[0][0].slots)))
         driver.collect()
         check_invariants(scheduler)
     for request in scheduler._requests.values():
         check_preemptions(request.num_preemptions)
+    return num_retries
 
 
 def check_preemptions(num_preemptions: int) -> None:

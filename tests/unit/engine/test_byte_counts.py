@@ -30,8 +30,9 @@ TINY = {
 
 
 class Shape:
-    def __init__(self, *shape):
+    def __init__(self, *shape, dtype="F32"):
         self.shape = shape
+        self.dtype = dtype
 
 
 def configure(hf_config, platform, **options):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from octavo.engine.collector import RequestOutputCollector
+from octavo.engine.collector import OutputTap, RequestOutputCollector
 from octavo.types.errors import EngineDeadError
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.sampling_params import RequestOutputKind
@@ -69,4 +69,54 @@ async def test_an_error_wakes_a_waiting_reader():
     await asyncio.sleep(0)
     collector.fail(EngineDeadError("gone"))
     with pytest.raises(EngineDeadError):
+        await reader
+
+
+async def test_a_waiting_reader_takes_outputs_where_they_are_made():
+    tap = OutputTap()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, tap)
+    taken = []
+    tap.take = lambda output: taken.append(output.outputs[0].text) or True
+    collector.put(output("a", [1]))  # nobody waits yet
+    assert (await collector.get()).outputs[0].text == "a"
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    collector.put(output("b", [2]))
+    collector.put(output("c", [3]))
+    collector.put(output("d", [4], finished=True))
+    assert (await reader).outputs[0].text == "d"
+    assert taken == ["b", "c"]
+
+
+async def test_what_is_not_taken_waits_and_so_does_all_that_follows():
+    tap = OutputTap()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, tap)
+    answers = iter([True, False])
+    taken = []
+
+    def take(output):
+        taken.append(output.outputs[0].text)
+        return next(answers)
+
+    tap.take = take
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    for text in "abc":
+        collector.put(output(text, [1]))
+    assert (await reader).outputs[0].text == "bc"
+    assert taken == ["a", "b"]
+
+
+async def test_an_error_of_the_taker_ends_its_stream_only():
+    tap = OutputTap()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, tap)
+
+    def take(output):
+        raise ValueError("broken")
+
+    tap.take = take
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    collector.put(output("a", [1]))
+    with pytest.raises(ValueError, match="broken"):
         await reader

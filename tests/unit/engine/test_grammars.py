@@ -233,3 +233,91 @@ def test_nothing_is_kept_of_requests_that_sample_nothing(make_core):
     _, ends = run(core, request("scored", "ab", max_tokens=0))
     assert ends["scored"].finish_reason is FinishReason.LENGTH
     assert core._grammars.num_running == core._grammars.num_held == 0
+
+
+LONG = "(constantinople|constants)-[0-9]{3}"
+
+
+@ASYNC
+def test_tokens_without_a_choice_take_no_steps_of_their_own(make_core, async_scheduling):
+    found = {}
+    for jump_forward in (True, False):
+        core = make_core(async_scheduling, jump_forward=jump_forward)
+        steps = []
+        launch = core._executor.execute_model
+        core._executor.execute_model = lambda step, launch=launch, steps=steps: (
+            steps.append(step) or launch(step)
+        )
+        requests = [request(f"r{n}", LONG, prompt=(5, 6, 7 + n), max_tokens=30) for n in range(3)]
+        found[jump_forward] = run(core, *requests, request("plain", ignore_eos=True))[0], len(steps)
+        assert any(step.forced_token_ids for step in steps) is jump_forward
+    (with_jumps, few), (without, many) = found[True], found[False]
+    assert with_jumps == without
+    assert few < many
+
+
+@ASYNC
+@pytest.mark.parametrize("max_tokens", range(1, 20))
+def test_a_forced_run_is_cut_where_the_tokens_end(make_core, async_scheduling, max_tokens):
+    core = make_core(async_scheduling)
+    tokens, ends = run(core, request("a", "abcdefghijklmnop", max_tokens=max_tokens))
+    assert len(tokens["a"]) <= max_tokens
+    assert "abcdefghijklmnop".startswith(text(tokens["a"]))
+    stopped = len(tokens["a"]) < max_tokens or tokens["a"][-1] == EOS
+    assert ends["a"].finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+
+
+@ASYNC
+def test_forced_runs_longer_than_a_step(make_core, async_scheduling):
+    core = make_core(async_scheduling, max_num_batched_tokens=8, max_num_seqs=4, max_model_len=256)
+    regex = "[0-9](z{90})[0-9](y{50})"
+    requests = [request(f"r{n}", regex, max_tokens=200, prompt=range(5, 9 + n)) for n in range(5)]
+    tokens, _ = run(core, *requests)
+    for each in requests:
+        assert re.fullmatch(regex, text(tokens[each.request_id]))
+
+
+@ASYNC
+@pytest.mark.parametrize("max_tokens", range(4, 16))
+def test_a_request_that_is_to_finish_does(make_core, async_scheduling, max_tokens):
+    regex = "<([a-z]+|(x[0-9]){30})>"
+    core = make_core(async_scheduling)
+    requests = [
+        request(f"r{n}", regex, max_tokens=max_tokens, prompt=(5, 6, 7 + n), logprobs=n % 2 or None)
+        for n in range(6)
+    ]
+    for each in requests:
+        each.sampling_params.structured_outputs.finish_within_limit = True
+    tokens, ends = run(core, *requests, request("plain", ignore_eos=True))
+    for each in requests:
+        assert re.fullmatch(regex, text(tokens[each.request_id]))
+        assert ends[each.request_id].finish_reason is FinishReason.STOP
+    assert tokens["plain"] == expected_tokens([5, 6, 7], 16, VOCAB_SIZE)
+
+
+def test_one_that_can_t_finish_is_refused(make_core):
+    hopeless = request("hopeless", "[a-z]{9}", max_tokens=3)
+    unknown = request("unknown", "(.|\n)*the very end", max_tokens=60)
+    for each in (hopeless, unknown):
+        each.sampling_params.structured_outputs.finish_within_limit = True
+    core = make_core()
+    tokens, ends = run(core, hopeless, unknown, request("plain"))
+    assert not tokens["hopeless"]
+    assert not tokens["unknown"]
+    assert "max_tokens and the model leave 3" in ends["hopeless"].stop_reason
+    assert ends["hopeless"].error_param == "max_tokens"
+    assert ends["unknown"].error_param == "structured_outputs.finish_within_limit"
+
+
+def test_a_grammar_that_costs_too_much_is_the_request_s_fault(make_core, monkeypatch):
+    monkeypatch.setattr(
+        "octavo.structured_output.backends.guidance.GuidanceGrammar.error",
+        property(lambda self: "too many items"),
+    )
+    core = make_core()
+    _, ends = run(core, request("costly", "[a-z]{9}"), request("plain"))
+    assert ends["costly"].finish_reason is FinishReason.ERROR
+    assert ends["costly"].error_param == "structured_outputs"
+    assert "too many items" in ends["costly"].stop_reason
+    assert "fewer ways" in ends["costly"].stop_reason
+    assert ends["plain"].error_param is None

@@ -156,5 +156,7 @@ def test_load_format_must_match_the_files(tiny_folder):
 
 def test_unknown_load_format(tiny_folder):
     files = find_model(str(tiny_folder))
-    with pytest.raises(ConfigError, match=r"load_format='pickle'.*auto, dummy, gguf, safetensors"):
+    with pytest.raises(
+        ConfigError, match=r"load_format='pickle'.*auto, dummy, gguf, hf, mistral, pt"
+    ):
         load_model(model_context(files), files, "pickle")

@@ -23,10 +23,12 @@ SLOTS = 80
 REQUESTS = 64
 
 
-def _sequence(rng: random.Random) -> Sequence:
+def _sequence(rng: random.Random, *, rare: bool = False) -> Sequence:
     prompt = [rng.randrange(8) for _ in range(rng.randint(1, 6))]
     outputs = [rng.randrange(6) for _ in range(rng.choice([0, 0, 1, 4]))]
-    return Sequence(random_params(rng, VOCAB), prompt, rng.randrange(-(1 << 63), 1 << 63), outputs)
+    return Sequence(
+        random_params(rng, VOCAB, rare=rare), prompt, rng.randrange(-(1 << 63), 1 << 63), outputs
+    )
 
 
 def _logits(rng: random.Random, count: int) -> torch.Tensor:
@@ -42,25 +44,30 @@ def _check(driver: Driver, slots: list[int], logits: torch.Tensor) -> None:
     expected = []
     for slot, row in zip(slots, logits.numpy(), strict=True):
         seq = driver.live[slot]
-        expected.append(sample_row(row, seq.params, seq.prompt, seq.outputs, seq.seed))
+        expected.append(sample_row(row, seq.params, seq.prompt, seq.outputs, seq.seed, seq.mu))
     output = driver.step(slots, logits)
     assert output.row_errors == {}
     assert output.nan_rows.tolist() == [row.dead for row in expected]
     mine = output.token_ids.tolist()
     for r, row in enumerate(expected):
         assert mine[r] == row.token, driver.live[slots[r]]
+        if not row.dead:
+            assert driver.live[slots[r]].mu == pytest.approx(row.mu, abs=1e-3)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(6))
 def test_ten_thousand_parameter_sets(part: int) -> None:
-    """Half of them stage by stage, half by `draw` in the steps that allow it."""
+    """Half of them stage by stage, half by `draw` in the steps that allow it.
+
+    And half as many more, most of them with parameters that few requests use.
+    """
     rng = random.Random(part)
     kernels = DRAWING if part % 2 else reference
     for _ in range(40):
         driver = Driver(make_state(VOCAB, SLOTS, max_model_len=32, kernels=kernels))
         slots = rng.sample(range(SLOTS), REQUESTS)
         for slot in slots:
-            driver.add(slot, _sequence(rng))
+            driver.add(slot, _sequence(rng, rare=part >= 4 and rng.random() < 0.7))
         for _ in range(3):
             live = list(driver.live)
             batch = rng.sample(live, rng.choice([len(live), len(live) // 2]))
@@ -69,7 +76,7 @@ def test_ten_thousand_parameter_sets(part: int) -> None:
             for slot in rng.sample(live, 6):
                 driver.preempt(slot, free.pop())
             for slot in rng.sample(list(driver.live), 3):
-                driver.add(slot, _sequence(rng))  # the slot goes to another request
+                driver.add(slot, _sequence(rng, rare=part >= 4))  # the slot goes to another request
 
 
 @pytest.mark.parametrize("mode", ["processed_logits", "processed_logprobs"])
@@ -109,45 +116,70 @@ def test_chunks_of_the_vocabulary_do_not_show(monkeypatch: pytest.MonkeyPatch) -
         _check(driver, rng.sample(range(REQUESTS), REQUESTS), _logits(rng, REQUESTS))
 
 
+def _drafted(
+    rng: random.Random, seq: Sequence, logits: torch.Tensor
+) -> tuple[list[int], list[int], int]:
+    """Drafts for all but the last of logits[D + 1, V], the tokens to be drawn, how many count.
+
+    Most drafts are what will be drawn. The sequence grows by the tokens that count.
+    """
+    drafts: list[int] = []
+    tokens: list[int] = []
+    mu, counting = seq.mu, True
+    outputs = list(seq.outputs)
+    for row in logits.numpy():
+        found = sample_row(row, seq.params, seq.prompt, outputs + drafts, seq.seed, mu)
+        mu = found.mu
+        if counting:
+            seq.outputs.append(found.token)
+            seq.mu = mu
+        tokens.append(found.token)
+        if len(tokens) < len(logits):
+            drafts.append(found.token if rng.random() < 0.7 else rng.randrange(6))
+            counting &= drafts[-1] == found.token
+            if drafts[-1] != found.token:
+                mu = None  # of a text that will not be
+    return drafts, tokens, len(seq.outputs) - len(outputs)
+
+
+@pytest.mark.parametrize("rare", [False, True], ids=["common", "rare"])
 @pytest.mark.parametrize("kernels", [reference, DRAWING], ids=["stages", "draw"])
-def test_drafts_count_as_the_outputs_they_may_become(kernels: SamplingKernels) -> None:
+def test_drafts_count_as_the_outputs_they_may_become(kernels: SamplingKernels, rare: bool) -> None:
     """Row j of a slot with drafts equals the oracle's row after j of them."""
     rng = random.Random(7)
     for _ in range(10):
         state = make_state(VOCAB, SLOTS, max_model_len=64, kernels=kernels)
-        live = {slot: _sequence(rng) for slot in range(24)}
+        live = {slot: _sequence(rng, rare=rare) for slot in range(24)}
         for slot, seq in live.items():
             state.add(slot, seq.as_new(slot))
         for _ in range(3):
-            drafts = [
-                (slot, len(seq.prompt + seq.outputs), rng.choices(range(6), k=rng.randint(0, 3)))
-                for slot, seq in live.items()
-            ]
-            rows = draft_rows(drafts)
-            logits = _logits(rng, len(rows.slots_cpu))
+            all_drafts, expected, compared, accepted = [], [], [], []
+            parts = []
+            for slot, seq in live.items():
+                position = len(seq.prompt + seq.outputs)
+                parts.append(_logits(rng, rng.randint(1, 4)))
+                drafts, tokens, kept = _drafted(rng, seq, parts[-1])
+                all_drafts.append((slot, position, drafts))
+                expected += tokens
+                accepted += [row < kept for row in range(len(tokens))]
+                # What mirostat makes of a text that will not be is nobody's business.
+                known = kept if seq.params.mirostat_mode else len(tokens)
+                compared += [row < known for row in range(len(tokens))]
+            rows = draft_rows(all_drafts)
             state.flush()
-            output = Sampler()(logits.clone(), rows, state)
-            tokens = output.token_ids.tolist()
-            accepted, row = [], 0
-            for slot, _, ids in drafts:
-                seq = live[slot]
-                kept = 0
-                for j in range(len(ids) + 1):
-                    so_far = seq.outputs + ids[:j]
-                    expected = sample_row(
-                        logits[row + j].numpy(), seq.params, seq.prompt, so_far, seq.seed
-                    )
-                    assert tokens[row + j] == expected.token
-                    if kept == j and (j == 0 or tokens[row + j - 1] == ids[j - 1]):
-                        kept = j + 1
-                accepted += [j < kept for j in range(len(ids) + 1)]
-                seq.outputs += tokens[row : row + kept]
-                row += len(ids) + 1
+            output = Sampler()(torch.cat(parts), rows, state)
+            for token, wanted, counts in zip(
+                output.token_ids.tolist(), expected, compared, strict=True
+            ):
+                assert token == wanted or not counts
             state.commit(rows, output.token_ids, torch.tensor(accepted))
 
 
 def test_the_sets_cover_what_they_should() -> None:
     rng = random.Random(0)
+    rare = [random_params(rng, VOCAB, rare=True) for _ in range(10_000)]
+    assert any(p.dry_multiplier and p.mirostat_mode == 2 and p.dynatemp_range for p in rare)
+    assert any(p.typical_p < 1 and p.top_p < 1 and p.xtc_probability and p.top_k for p in rare)
     sets = [random_params(rng, VOCAB) for _ in range(10_000)]
     assert any(p.top_k > VOCAB and p.top_p < 1 and p.min_p > 0 for p in sets)
     assert any(p.allowed_token_ids and p.bad_words_token_ids and p.logit_bias for p in sets)

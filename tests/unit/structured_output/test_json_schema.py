@@ -22,8 +22,6 @@ UNENFORCED = {
     "not": {},
     "propertyNames": {"pattern": "a"},
     "then": {},
-    "unevaluatedItems": False,
-    "unevaluatedProperties": False,
     "uniqueItems": True,
     "$dynamicRef": "#a",
     "$recursiveRef": "#",
@@ -51,6 +49,42 @@ def test_a_keyword_that_is_not_enforced_is_named_wherever_it_stands(keyword, wra
         checked_schema(wrap({keyword: UNENFORCED[keyword]}))
     assert repr(keyword) in str(caught.value)
     assert caught.value.param == "json"
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedItems", "unevaluatedProperties"])
+@pytest.mark.parametrize("beside", [{"allOf": [{}]}, {"$ref": "#"}, {"anyOf": [True]}])
+def test_what_others_leave_unevaluated_is_refused(keyword, beside):
+    with pytest.raises(GrammarError, match=keyword):
+        checked_schema({"items": {keyword: False, **beside}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "plain"),
+    [
+        (
+            {"properties": {"a": {}}, "unevaluatedProperties": False},
+            {"properties": {"a": {}}, "additionalProperties": False},
+        ),
+        (
+            {"additionalProperties": True, "unevaluatedProperties": False},
+            {"additionalProperties": True},
+        ),
+        ({"prefixItems": [True], "unevaluatedItems": {}}, {"prefixItems": [True], "items": {}}),
+        ({"items": [True], "unevaluatedItems": False}, {"items": [True], "additionalItems": False}),
+        ({"minItems": 2.0, "maxLength": 3.0}, {"minItems": 2, "maxLength": 3}),
+        ({"$dynamicAnchor": "a", "type": "null"}, {"type": "null"}),
+    ],
+)
+def test_what_can_be_said_more_plainly_is(schema, plain):
+    assert checked_schema(schema) == plain
+
+
+def test_an_id_beside_a_reference_means_other_things_in_other_drafts():
+    schema = {"items": {"$id": "https://example.com/a", "$ref": "#/b"}}
+    with pytest.raises(GrammarError, match=r"\$id at schema.items"):
+        checked_schema(schema)
+    checked_schema(schema | {"$schema": "https://json-schema.org/draft/2020-12/schema"})
+    checked_schema({"$id": "https://example.com/a", "$ref": "#/b"})
 
 
 @pytest.mark.parametrize("name", ["maxlength", "x-guidance", "Type"])

@@ -26,6 +26,9 @@ class Words(Grammar):
     def may_end(self):
         return True
 
+    def completes(self, token_ids):
+        return True
+
     @property
     def error(self):
         return None
@@ -146,3 +149,17 @@ def test_the_cache_is_bounded(manager, backend):
     assert take(manager, 2).keys() == {"new", "old"}
     assert backend.compiled.count("a0") == 2
     assert backend.compiled.count(f"a{MAX_CACHED}") == 1
+
+
+def test_a_compiled_grammar_is_shown_before_anybody_has_it():
+    shown = []
+    manager = GrammarManager(
+        Backend, budget=10, on_compiled=lambda spec, grammar: shown.append((spec.regex, grammar))
+    )
+    manager.start("a", StructuredOutputsParams(regex="x"))
+    manager.start("b", StructuredOutputsParams(regex="bad"))
+    found = {}
+    while len(found) < 2:
+        manager.wait()
+        found |= dict(manager.take())
+    assert [(text, grammar.text) for text, grammar in shown] == [("x", found["a"].text)]

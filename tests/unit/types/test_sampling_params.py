@@ -112,3 +112,37 @@ def test_marks_of_a_stop_scope_are_bounded():
         with pytest.raises(RequestError, match="stop_scope"):
             SamplingParams(stop_scope=StopScope(anywhere=pairs))
     SamplingParams(stop_scope=StopScope(anywhere=[("a", "")]))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("typical_p", [0.01, 1.0], [0.0, 1.1]),
+        ("top_n_sigma", [-1.0, 0.0, 2.5], [-2.0, 1e4]),
+        ("xtc_probability", [0.0, 1.0], [-0.1, 1.1]),
+        ("xtc_threshold", [0.0, 1.0], [-0.1, 1.1]),
+        ("dynatemp_range", [0.0, 2.0], [-0.1, 2.1]),
+        ("dynatemp_exponent", [0.1, 100.0], [0.0, -1.0]),
+        ("mirostat_mode", [0, 1, 2], [-1, 3]),
+        ("mirostat_tau", [0.1, 100.0], [0.0, 101.0]),
+        ("mirostat_eta", [0.0, 1.0], [-0.1, 1.5]),
+        ("dry_multiplier", [0.0, 1e3], [-0.1, 1e4]),
+        ("dry_base", [1.0, 1e3], [0.9, 1e4]),
+        ("dry_allowed_length", [0, 100], [-1]),
+        ("dry_penalty_last_n", [-1, 100], [-2]),
+        ("dry_sequence_breakers", [None, [], ["\n"]], [[""], "abc", ["x" * 200], ["x"] * 100]),
+        ("thinking_token_budget", [None, 0, 100], [-1]),
+    ],
+)
+def test_ranges_of_the_rare_stages(name, good, bad):
+    for value in good:
+        SamplingParams(**{name: value})
+    numbers = [] if isinstance(bad[0], list) else [float("nan"), float("inf"), "1", True]
+    for value in [*bad, *numbers]:
+        with pytest.raises(RequestError) as caught:
+            SamplingParams(**{name: value})
+        assert caught.value.param == name
+
+
+def test_dry_without_a_window_is_off():
+    assert SamplingParams(dry_multiplier=2.0, dry_penalty_last_n=0).dry_multiplier == 0.0

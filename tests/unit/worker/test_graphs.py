@@ -46,9 +46,13 @@ class FakeStep:
         self.inputs = SimpleNamespace(upload=lambda plan, shape: None)
         self.forwards = 0
         self.finished = []
+        self.layers = False
 
     def warm_up(self):
         self.head.warm_up()
+
+    def shows_layers(self, plan):
+        return self.layers
 
     def forward(self, plan, shape):
         self.forwards += 1
@@ -119,6 +123,17 @@ def test_sampling_that_needs_the_host_comes_after_the_graph(rig):
     assert graphs[0].replayed == 3
     assert step.finished == [Variant.HOST] * 3
     assert step.head.accounted == [Variant.HOST] * 3
+
+
+def test_a_step_that_shows_its_layers_runs_without_a_graph(rig):
+    runner, step, graphs = rig
+    step.layers = True
+    runner.run(decode(3))
+    assert graphs == []
+    assert step.forwards == len(step.finished) == 1
+    step.layers = False
+    runner.run(decode(3))
+    assert [graph.replayed for graph in graphs] == [1]
 
 
 def test_a_graph_whose_tables_have_moved_is_captured_anew(rig):

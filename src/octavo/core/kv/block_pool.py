@@ -25,7 +25,7 @@ class BlockPool:
         self.cached: list[dict[bytes, int]] = [{} for _ in range(num_groups)]
         # Of named blocks: the hash, and the table of `cached` that has it.
         self._hashes = [UNNAMED] * num_blocks
-        self._tables = [self.cached[0]] * num_blocks
+        self._tables = self.cached[:1] * num_blocks
         self._free = FreeBlocks(range(1, num_blocks))
         self.num_free = num_blocks - 1  # blocks that can be handed out
 

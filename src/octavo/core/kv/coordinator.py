@@ -106,10 +106,11 @@ class KVCacheCoordinator(abc.ABC):
         return grown
 
     def capacity(self, tables: BlockTables) -> int:
-        """Tokens that the tables of all groups can hold."""
-        return min(
+        """Tokens that the tables of all groups can hold; no bound without a group."""
+        sizes = (
             len(table) * group.block_size for group, table in zip(self._groups, tables, strict=True)
         )
+        return min(sizes, default=sys.maxsize)
 
     def release_outside(self, tables: BlockTables, num_computed_tokens: int) -> int:
         """Give up blocks that no token from `num_computed_tokens` on attends to.

@@ -59,9 +59,10 @@ def group_layers(specs: Mapping[str, KVCacheSpec]) -> tuple[KVCacheGroup, ...]:
     to it. Layers of several kinds are cut into groups of equal size so that a block of the pool
     serves any group; the size is the one that leaves the fewest pages empty, first in groups of
     full attention (their waste grows with every token), then in the others; then the largest.
+    No layers make no groups.
     """
     if not specs:
-        raise ConfigError("the model has no attention layer that keeps keys and values")
+        return ()
     kinds: dict[KVCacheSpec, list[str]] = {}
     for name, spec in _equal_pages(specs).items():
         kinds.setdefault(spec, []).append(name)
@@ -128,6 +129,8 @@ def _layout(
     specs: Mapping[str, KVCacheSpec], available_bytes: int, num_blocks_override: int | None
 ) -> KVCacheConfig:
     config = KVCacheConfig(num_blocks=1, groups=group_layers(specs))
+    if not config.groups:
+        return config
     num_blocks = max(available_bytes, 0) // config.block_bytes
     if num_blocks_override is not None:
         num_blocks = num_blocks_override

@@ -1,72 +1,145 @@
-// The chat page: keeps the conversation, draws it, and streams answers into it.
+// The chat page: keeps the conversation, sends it, and streams answers into the log.
 
-import { element, renderMarkdown } from "./markdown.js";
-import { ApiError, chatStream, listModels } from "./stream.js";
+import { Answer } from "./answer.js";
+import { element } from "./markdown.js";
+import { apiKey, keepSettings, requestFields, SettingError, systemPrompt } from "./settings.js";
+import { ApiError, asCurl, chatStream, listModels } from "./stream.js";
+import { Turn } from "./turn.js";
 
 const find = (id) => document.getElementById(id);
 const log = find("log");
 const message = find("message");
-const kept = ["system", "temperature", "top_p", "max_tokens", "api_key", "model-choice"];
+const wide = matchMedia("(min-width: 64rem)");
 
-let turns = []; // {role, content}: what the next request sends
+let messages = []; // what the next request sends, without the system prompt
 let running = null; // the AbortController of the answer being streamed
+let waiting = null; // {turn, calls}: calls whose results have not been given
+let lastBody = null; // the last request
 
-function settings() {
-  const number = (id) => (find(id).value === "" ? undefined : Number(find(id).value));
+function requestBody() {
+  const system = systemPrompt();
   return {
-    model: find("model-choice").value || undefined,
-    temperature: number("temperature"),
-    top_p: number("top_p"),
-    max_tokens: number("max_tokens"),
+    ...requestFields(),
+    messages: system ? [{ role: "system", content: system }, ...messages] : messages,
+    stream: true,
+    stream_options: { include_usage: true, continuous_usage_stats: true },
   };
 }
 
-async function send(text) {
-  addTurn("user", text);
-  turns.push({ role: "user", content: text });
-  const answer = addTurn("assistant", "");
+// Adds messages to the conversation and has it answered; false if that can't be sent.
+async function send(added, turn) {
+  const before = messages;
+  messages = [...messages, ...added];
+  let body;
+  try {
+    body = requestBody();
+  } catch (error) {
+    messages = before;
+    if (!(error instanceof SettingError)) throw error;
+    complain(error);
+    return false;
+  }
+  if (turn) show(turn);
+  await answer(body, before);
+  return true;
+}
+
+async function answer(body, before) {
+  const turn = show(new Turn("assistant", find("model").textContent || "assistant"));
+  const state = new Answer(performance.now());
+  lastBody = body;
   running = new AbortController();
   showRunning(true);
-  const state = { text: "", tokens: 0, start: performance.now(), first: 0, finish: "" };
-  const draw = drawSoon(answer, state);
+  const draw = drawSoon(turn, state);
   try {
-    const system = find("system").value.trim();
-    const messages = system ? [{ role: "system", content: system }, ...turns] : turns;
-    const options = { apiKey: find("api_key").value, signal: running.signal };
-    for await (const chunk of chatStream({ ...settings(), messages }, options)) {
-      take(chunk, state);
+    for await (const chunk of chatStream(body, { apiKey: apiKey(), signal: running.signal })) {
+      state.take(chunk, performance.now());
       draw();
     }
   } catch (error) {
-    report(error, answer, state);
+    report(error, turn, state);
   }
   draw(true);
-  if (state.text) {
-    turns.push({ role: "assistant", content: state.text });
-  } else {
-    turns.pop();
-    if (state.finish === "error" && !message.value) message.value = text; // to try again
-    fit();
-  }
   running = null;
   showRunning(false);
-  find("status").textContent = state.finish === "stopped" ? "Stopped." : "";
-  announce(state);
-  message.focus();
+  conclude(turn, state, before);
 }
 
-function take(chunk, state) {
-  const choice = chunk.choices[0];
-  if (choice?.delta?.content) {
-    state.first ||= performance.now();
-    state.last = performance.now();
-    state.text += choice.delta.content;
+function conclude(turn, state, before) {
+  const asked = messages;
+  let next = message;
+  if (state.isEmpty) {
+    if (state.finish === "error" || state.finish === "stopped") takeBack(before);
+    if (state.finish === "stopped") turn.root.remove();
+  } else {
+    messages = [...messages, state.message()];
+    turn.finish([
+      ["Copy", (node) => copy(node, state.text)],
+      ["Try again", () => tryAgain(turn, asked, before)],
+    ]);
+    if (state.calls.length && state.finish !== "stopped") {
+      waiting = { turn, calls: state.calls };
+      next = turn.askForResults(state.calls, giveResults);
+    }
   }
-  if (choice?.finish_reason) state.finish = choice.finish_reason;
-  if (chunk.usage) state.tokens = chunk.usage.completion_tokens;
+  find("export").disabled = !messages.length;
+  find("copy-curl").disabled = false;
+  find("status").textContent = state.finish === "stopped" ? "Stopped." : "";
+  // Screen readers get the whole answer once, not every token.
+  const calls = state.calls.map((call) => `Call of ${call.name}.`);
+  find("announcer").textContent = [state.text, ...calls, state.summary()].join(" ");
+  next.focus({ preventScroll: true });
+  follow(true);
 }
 
-function report(error, answer, state) {
+// A question that got no answer goes back into the field, to be tried again.
+function takeBack(before) {
+  const asked = messages.at(-1);
+  messages = before;
+  if (asked?.role === "user" && !message.value) message.value = asked.content;
+  fit();
+}
+
+function giveResults(results) {
+  if (running) return;
+  const { turn } = waiting;
+  const shown = results.map((one) => one.content || "(empty)").join("\n");
+  send(results, new Turn("user", "tool results", shown));
+  if (running) settleCalls(turn);
+}
+
+function settleCalls(turn) {
+  waiting = null;
+  turn?.closeResults();
+}
+
+function tryAgain(turn, asked, before) {
+  if (running) return;
+  while (turn.root.nextSibling) turn.root.nextSibling.remove();
+  turn.root.remove();
+  waiting = null;
+  messages = asked;
+  let body;
+  try {
+    body = requestBody();
+  } catch (error) {
+    complain(error);
+    return;
+  }
+  answer(body, before);
+}
+
+function complain(error) {
+  showSettings(true);
+  const field = find(error.field);
+  for (let node = field; node; node = node.parentElement) {
+    if (node.tagName === "DETAILS") node.open = true;
+  }
+  find("status").textContent = error.message;
+  field.focus();
+}
+
+function report(error, turn, state) {
   if (error.name === "AbortError") {
     state.finish = "stopped";
     return;
@@ -75,22 +148,15 @@ function report(error, answer, state) {
   const hint = error.status === 401 ? " Enter the API key in the settings." : "";
   const known = error instanceof ApiError;
   const text = known ? error.message + hint : `The server can't be reached (${error.message}).`;
-  const turn = addTurn("assistant", text, "failed");
-  turn.who.textContent = "error";
-  if (!state.text) answer.root.remove();
+  show(new Turn("assistant", "error", text, "failed"));
+  if (state.isEmpty) turn.root.remove();
 }
 
-function summary(state) {
-  if (!state.first) return "";
-  const parts = [`first token ${Math.round(state.first - state.start)} ms`];
-  const seconds = (state.last - state.first) / 1000;
-  if (state.tokens > 1 && seconds > 0) {
-    parts.push(`${((state.tokens - 1) / seconds).toFixed(1)} tokens/s`);
-  }
-  if (state.tokens) parts.push(`${state.tokens} tokens`);
-  if (state.finish === "length") parts.push("cut at the token limit");
-  if (state.finish === "stopped") parts.push("stopped");
-  return parts.join(" · ");
+function show(turn) {
+  find("welcome")?.remove();
+  log.append(turn.root);
+  follow(true);
+  return turn;
 }
 
 // Redrawing once per frame keeps long answers cheap however fast tokens come.
@@ -98,10 +164,9 @@ function drawSoon(turn, state) {
   let frame = 0;
   const draw = () => {
     frame = 0;
-    const follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    turn.text.replaceChildren(renderMarkdown(state.text));
-    turn.meta.textContent = summary(state);
-    if (follow) log.scrollTop = log.scrollHeight;
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    turn.draw(state);
+    follow(isAtEnd);
   };
   return (now = false) => {
     if (now) {
@@ -113,24 +178,8 @@ function drawSoon(turn, state) {
   };
 }
 
-function addTurn(role, text, more = "") {
-  find("welcome")?.remove();
-  const root = element("article", `turn ${role} ${more}`.trim());
-  const turn = {
-    root,
-    who: element("div", "who", role === "user" ? "you" : find("model").textContent || "assistant"),
-    text: element("div", "text", text),
-    meta: element("div", "meta"),
-  };
-  root.append(turn.who, turn.text, turn.meta);
-  log.append(root);
-  log.scrollTop = log.scrollHeight;
-  return turn;
-}
-
-// Screen readers get the whole answer once, not every token.
-function announce(state) {
-  find("announcer").textContent = state.text;
+function follow(wanted) {
+  if (wanted) log.scrollTop = log.scrollHeight;
 }
 
 function showRunning(on) {
@@ -146,16 +195,45 @@ function fit() {
 }
 
 function newChat() {
-  turns = [];
+  messages = [];
+  waiting = null;
   log.replaceChildren(element("p", "", "Ask something to begin."));
   log.firstChild.id = "welcome";
   find("status").textContent = "";
+  find("export").disabled = true;
   message.focus();
+}
+
+async function copy(node, text) {
+  const label = node.textContent;
+  let done = "Copied";
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    done = "Copying is not allowed";
+  }
+  node.textContent = done;
+  find("status").textContent = `${done}.`;
+  setTimeout(() => {
+    node.textContent = label;
+  }, 1500);
+}
+
+function exportConversation() {
+  const { messages: _, ...fields } = lastBody;
+  const system = systemPrompt();
+  const all = system ? [{ role: "system", content: system }, ...messages] : messages;
+  const text = JSON.stringify({ ...fields, messages: all }, null, 2);
+  const link = element("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = "conversation.json";
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 async function loadModels() {
   try {
-    const names = await listModels(find("api_key").value);
+    const names = await listModels(apiKey());
     find("model-choice").replaceChildren(...names.map((name) => new Option(name, name)));
     const saved = sessionStorage.getItem("model-choice");
     if (names.includes(saved)) find("model-choice").value = saved;
@@ -179,13 +257,21 @@ function showSettings(on) {
   find("toggle-settings").textContent = on ? "Close" : "Settings";
 }
 
-find("composer").addEventListener("submit", (event) => {
+find("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = message.value.trim();
   if (!text || running) return;
+  // Calls that nobody answers would leave the conversation open.
+  const { turn, calls } = waiting ?? { calls: [] };
+  const unanswered = calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: "" }));
   message.value = "";
   fit();
-  send(text);
+  const sending = send([...unanswered, { role: "user", content: text }], new Turn("user", "you", text));
+  if (running) settleCalls(turn);
+  if (!(await sending)) {
+    message.value = text;
+    fit();
+  }
 });
 find("settings-form").addEventListener("submit", (event) => event.preventDefault());
 message.addEventListener("input", fit);
@@ -196,23 +282,28 @@ message.addEventListener("keydown", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") running?.abort();
+  if (event.key !== "Escape") return;
+  if (running) {
+    running.abort();
+  } else if (!wide.matches && !find("settings").hidden) {
+    showSettings(false);
+    find("toggle-settings").focus();
+  }
 });
 find("stop").addEventListener("click", () => running?.abort());
 find("new-chat").addEventListener("click", newChat);
+find("export").addEventListener("click", exportConversation);
+find("copy-curl").addEventListener("click", (event) => {
+  copy(event.currentTarget, asCurl(lastBody, apiKey() !== ""));
+});
 find("toggle-settings").addEventListener("click", () => showSettings(find("settings").hidden));
 log.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  navigator.clipboard?.writeText(button.previousSibling.textContent);
-  button.textContent = "Copied";
+  const node = event.target.closest("[data-copy]");
+  if (node) copy(node, node.previousSibling.textContent);
 });
-for (const id of kept) {
-  find(id).value = sessionStorage.getItem(id) ?? find(id).value;
-  find(id).addEventListener("change", () => {
-    sessionStorage.setItem(id, find(id).value);
-    if (id === "api_key") loadModels();
-    if (id === "model-choice") find("model").textContent = find(id).value;
-  });
-}
+keepSettings((id) => {
+  if (id === "api_key") loadModels();
+  if (id === "model-choice") find("model").textContent = find(id).value;
+});
+showSettings(wide.matches);
 loadModels();

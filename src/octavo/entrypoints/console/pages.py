@@ -19,13 +19,24 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+_TYPES = {"css": "text/css", "js": "text/javascript"}
 _FILES = {
     "/": ("index.html", "text/html"),
-    "/console/chat.css": ("chat.css", "text/css"),
-    "/console/chat.js": ("chat.js", "text/javascript"),
-    "/console/markdown.js": ("markdown.js", "text/javascript"),
-    "/console/stream.js": ("stream.js", "text/javascript"),
     "/favicon.ico": ("icon.svg", "image/svg+xml"),
+    **{
+        f"/console/{name}": (name, _TYPES[name.rpartition(".")[2]])
+        for name in (
+            "answer.js",
+            "chat.css",
+            "chat.js",
+            "markdown.js",
+            "settings.css",
+            "settings.js",
+            "stream.js",
+            "tokens.js",
+            "turn.js",
+        )
+    },
 }
 
 

@@ -1,5 +1,7 @@
 // The chat API as a stream of events: one request, one async iterator of parsed chunks.
 
+export const PATH = "v1/chat/completions";
+
 export class ApiError extends Error {
   constructor(message, status) {
     super(message);
@@ -8,14 +10,10 @@ export class ApiError extends Error {
 }
 
 export async function* chatStream(body, { apiKey, signal }) {
-  const response = await fetch("v1/chat/completions", {
+  const response = await fetch(PATH, {
     method: "POST",
     headers: { "Content-Type": "application/json", ...authorization(apiKey) },
-    body: JSON.stringify({
-      ...body,
-      stream: true,
-      stream_options: { include_usage: true, continuous_usage_stats: true },
-    }),
+    body: JSON.stringify(body),
     signal,
   });
   if (!response.ok) throw await errorOf(response);
@@ -32,6 +30,18 @@ export async function listModels(apiKey) {
   const response = await fetch("v1/models", { headers: authorization(apiKey) });
   if (!response.ok) throw await errorOf(response);
   return (await response.json()).data.map((model) => model.id);
+}
+
+// The request as a command for a POSIX shell; the key stays out of it.
+export function asCurl(body, hasKey) {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const words = [
+    `curl -N ${quoted(new URL(PATH, document.baseURI).href)}`,
+    `-H 'Content-Type: application/json'`,
+    ...(hasKey ? [`-H "Authorization: Bearer $OCTAVO_API_KEY"`] : []),
+    `-d ${quoted(JSON.stringify(body, null, 2))}`,
+  ];
+  return words.join(" \\\n  ");
 }
 
 function authorization(apiKey) {

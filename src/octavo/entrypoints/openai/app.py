@@ -18,6 +18,7 @@ from octavo.config.server import ServerArgs
 from octavo.entrypoints.apidocs.pages import docs_routes
 from octavo.entrypoints.chat_template import load_chat_template
 from octavo.entrypoints.console.pages import console_routes
+from octavo.entrypoints.openai.background import BackgroundRuns
 from octavo.entrypoints.openai.context import EngineClient, ServerContext
 from octavo.entrypoints.openai.conversation import ConversationRenderer
 from octavo.entrypoints.openai.endpoint import ENDPOINTS
@@ -68,6 +69,7 @@ def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
             default_sampling_params(engine.config), model.max_model_len, model.max_logprobs
         ),
         responses=open_store(args.responses_store, args.responses_store_size),
+        background=BackgroundRuns(),
         max_model_len=model.max_model_len,
         model_names=model.served_model_name,
         model_root=_public_root(engine.config),

@@ -102,6 +102,8 @@ async def plan_chat(context: ServerContext, body: ChatRequest, params: SamplingP
         changes["skip_special_tokens"] = False
     if params.stop_strings:
         changes["stop_scope"] = parsers.stop_scope(reading)
+    if params.thinking_token_budget is not None:
+        changes["thinking_marks"] = parsers.thinking_marks(reading)
     shape = shape or params.structured_outputs
     if shape is not None:
         marks = parsers.reasoning_marks(reading)

@@ -8,7 +8,12 @@ from typing import Any, Protocol
 
 from octavo.config.octavo_config import OctavoConfig
 from octavo.config.server import ServerArgs
+from octavo.engine.collector import OutputTap
 from octavo.engine.metrics import EngineMetrics
+from octavo.engine.pooling_state import PooledOutput
+from octavo.engine.pooling_tokens import PoolingPrompt
+from octavo.engine.prompts import Prompt
+from octavo.entrypoints.openai.background import BackgroundRuns
 from octavo.entrypoints.openai.conversation import ConversationRenderer
 from octavo.entrypoints.openai.parsing import RequestParser
 from octavo.entrypoints.openai.prompts import PromptBuilder
@@ -19,6 +24,7 @@ from octavo.entrypoints.tool_parsers.answer_parsers import AnswerParsers
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import NotFoundError
 from octavo.types.outputs import RequestOutput
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 
 
@@ -50,11 +56,24 @@ class EngineClient(Protocol):
         priority: int = 0,
         cache_salt: str | None = None,
         trace_headers: dict[str, str] | None = None,
+        tap: OutputTap | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The outputs of one request; closing the generator aborts it.
+        """The outputs of one request, but for those that go by `tap`; closing it aborts it.
 
         The last output of a request that failed says why, then GenerationError is raised.
         """
+
+    def encode(
+        self,
+        prompt: Prompt | PoolingPrompt,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> AsyncGenerator[PooledOutput, None]:
+        """The one output of a request that is pooled; closing the generator aborts it."""
 
     async def abort(self, request_ids: str | list[str]) -> None:
         """End every request that goes by these ids, whichever process answers it."""
@@ -88,6 +107,7 @@ class ServerContext:
     parsers: AnswerParsers
     sampling: SamplingDefaults
     responses: ResponseStore
+    background: BackgroundRuns
     max_model_len: int  # tokens
     model_names: tuple[str, ...]  # the first one is the one answers carry
     model_root: str

@@ -11,7 +11,7 @@ import msgspec
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.errors import Failure
 from octavo.entrypoints.openai.schema.common import RequestBody
-from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventWriter, StreamForm
+from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventSink, StreamForm
 from octavo.utils.registry import Registry
 
 
@@ -39,7 +39,7 @@ class Reply:
 class EventReply:
     """An answer that is sent piece by piece as server-sent events."""
 
-    run: Callable[[EventWriter], Awaitable[None]]
+    run: Callable[[EventSink], Awaitable[None]]
 
 
 # Called as handler(context, request, body); `body` is an instance of the endpoint's schema, None
@@ -96,6 +96,7 @@ ENDPOINTS: Registry[tuple[Endpoint, ...]] = Registry(
             "admin",
             "chat",
             "completion",
+            "embeddings",
             "generate",
             "grammar",
             "health",
@@ -103,9 +104,11 @@ ENDPOINTS: Registry[tuple[Endpoint, ...]] = Registry(
             "messages",
             "models",
             "openapi",
+            "pooling",
             "profile",
             "render",
             "responses",
+            "score",
             "tokenize",
         )
     },

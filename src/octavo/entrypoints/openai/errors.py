@@ -114,6 +114,8 @@ def _describe(error: Exception, request_id: str) -> tuple[Failure, str]:
         case EngineDeadError():
             told = "The engine has stopped; the server's log has the cause."
             return failure(503, told), "the cause is above; start the server again"
+        case GenerationError() if error.param is not None:
+            return failure(400, str(error), error.param), ""
         case GenerationError():
             told = without_paths(str(error))
             return failure(500, told), "other requests are not affected; send this one again"

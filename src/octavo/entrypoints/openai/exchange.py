@@ -15,10 +15,11 @@ from starlette.types import Message, Receive, Scope, Send
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import Endpoint, EventReply, Reply, RequestInfo, Schema
 from octavo.entrypoints.openai.errors import Failure, describe, in_client_words
+from octavo.entrypoints.openai.http_protocol import DIRECT_BODY
 from octavo.entrypoints.openai.limits import INLINE_BODY_BYTES, ClientGoneError, read_body
 from octavo.entrypoints.openai.schema.common import RequestBody
 from octavo.entrypoints.openai.scoped_engine import ScopedEngine
-from octavo.entrypoints.openai.streaming import EventWriter
+from octavo.entrypoints.openai.streaming import Burst, EventWriter
 from octavo.types.errors import RequestError
 from octavo.utils.logging import get_logger
 
@@ -49,6 +50,7 @@ class Exchanges:
         self._note_load = note_load
         self._load = 0
         self.running: set[Exchange] = set()
+        self.burst = Burst()
         self.refusal: Exception | None = None  # of new work
         self._idle = asyncio.Event()
 
@@ -96,8 +98,8 @@ class EndpointApp:
         self._exchanges = exchanges
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(self._endpoint, self._context, scope, receive, send)
         exchanges = self._exchanges
+        exchange = Exchange(self._endpoint, self._context, scope, receive, send, exchanges.burst)
         exchanges.add(exchange)
         try:
             await exchange.run(None if self._endpoint.while_stopping else exchanges.refusal)
@@ -115,13 +117,14 @@ class Exchange:
         scope: Scope,
         receive: Receive,
         send: Send,
+        burst: Burst,
     ) -> None:
         self._endpoint = endpoint
         self._context = context
         self._scope = scope
         self._receive = receive
         self._raw_send = send
-        self._writer = EventWriter(self._send)
+        self._writer = EventWriter(self._send, scope.get(DIRECT_BODY), burst)
         self._task: asyncio.Task[None] | None = None
         self._stop_reason: Exception | None = None
         self._started = False
@@ -155,7 +158,13 @@ class Exchange:
         context = self._scoped_context()
         schema = self._endpoint.schema
         if schema is None:
-            await self._reply(await self._endpoint.handler(context, info, None))
+            reply = await self._endpoint.handler(context, info, None)
+            watcher = asyncio.create_task(self._watch()) if isinstance(reply, EventReply) else None
+            try:
+                await self._reply(reply)
+            finally:
+                if watcher is not None:
+                    watcher.cancel()
             return
         body = await read_body(self._scope, self._receive)
         watcher = asyncio.create_task(self._watch())

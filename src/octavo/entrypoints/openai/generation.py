@@ -7,11 +7,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.engine.collector import OutputTap
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.errors import describe
 from octavo.entrypoints.openai.prompts import Prompt
 from octavo.entrypoints.openai.schema.common import GenerationBody, PromptTokensDetails, Usage
-from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventWriter, StreamForm, merge
+from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventSink, StreamForm, merge
 from octavo.types.errors import GenerationError, RequestError
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import SamplingParams
@@ -21,7 +22,13 @@ logger = get_logger(__name__)
 
 _MAX_ID = 256  # characters of a client's id
 
-Outputs = AsyncGenerator[tuple[int, RequestOutput | Exception], None]
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The outputs of several prompts, each with its prompt's number."""
+
+    items: AsyncGenerator[tuple[int, RequestOutput | Exception], None]
+    tap: OutputTap  # of the prompt, if there is only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +101,11 @@ def start(
 
     Raises RequestError.
     """
-    if body.request_id is not None and len(body.request_id) > _MAX_ID:
-        raise RequestError(
-            f"request_id has {len(body.request_id)} characters; at most {_MAX_ID}", "request_id"
-        )
+    check_request_id(body.request_id)
     if context.engine.config.observability.enable_log_requests:
         _log(context, response_id, prompts)
     streams = []
+    tap = OutputTap()
     for prompt in prompts:
         source: dict[str, str | list[int]] = {"prompt_token_ids": prompt.token_ids}
         if prompt.text is not None:
@@ -112,9 +117,18 @@ def start(
                 response_id,
                 priority=body.priority or 0,
                 cache_salt=body.cache_salt,
+                tap=tap if len(prompts) == 1 else None,
             )
         )
-    return merge(streams)
+    return Outputs(merge(streams), tap)
+
+
+def check_request_id(request_id: str | None) -> None:
+    """Raises RequestError for a client's id that is too long."""
+    if request_id is not None and len(request_id) > _MAX_ID:
+        raise RequestError(
+            f"request_id has {len(request_id)} characters; at most {_MAX_ID}", "request_id"
+        )
 
 
 class ChoiceWriter(Protocol):
@@ -131,7 +145,7 @@ class ChoiceWriter(Protocol):
 
 
 async def follow(
-    writer: EventWriter,
+    writer: EventSink,
     outputs: Outputs,
     choices: ChoiceWriter,
     response_id: str,
@@ -144,8 +158,18 @@ async def follow(
     An error before the first event is raised, to be answered with its own status. A later one is
     told within the stream, and the other prompts go on.
     """
+
+    def take(output: RequestOutput) -> bool:
+        if not writer.is_free or _first_error(output) is not None:
+            return False
+        events = choices.events(0, output)
+        if events:
+            writer.write_now(events)
+        return True
+
+    outputs.tap.take = take
     failed: set[int] = set()
-    async with aclosing(outputs) as items:
+    async with aclosing(outputs.items) as items:
         async for number, item in items:
             error = item if isinstance(item, Exception) else _first_error(item)
             if error is not None and not writer.started:
@@ -169,7 +193,7 @@ async def follow(
 async def collect(outputs: Outputs, num_prompts: int) -> list[RequestOutput]:
     """The final output of every prompt, in their order. Raises what any of them raises."""
     final: list[RequestOutput | None] = [None] * num_prompts
-    async with aclosing(outputs) as items:
+    async with aclosing(outputs.items) as items:
         async for number, item in items:
             if isinstance(item, Exception):
                 raise item
@@ -186,7 +210,8 @@ async def collect(outputs: Outputs, num_prompts: int) -> list[RequestOutput]:
 def _first_error(output: RequestOutput) -> GenerationError | None:
     for completion in output.outputs:
         if completion.finish_reason == "error":
-            return GenerationError(output.error or "the request failed while it ran")
+            told = output.error or "the request failed while it ran"
+            return GenerationError(told, output.error_param)
     return None
 
 

@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_OVERHEAD = 64 << 10  # bytes of a request that are not its body, beside as many as the body has
+
+
+DIRECT_BODY = "octavo.direct_body"  # of an ASGI scope: its ConnectionBody
+
+
+class ConnectionBody:
+    """The body of an answer that is sent in chunks; see DirectBody."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a part can be written now."""
+        cycle = self._cycle
+        return bool(cycle.chunked_encoding) and not (
+            cycle.flow.write_paused or cycle.response_complete or cycle.disconnected
+        )
+
+    def write(self, part: bytes) -> None:
+        """Send a part as one chunk."""
+        # A connection that closes in this very turn of the loop; uvloop raises RuntimeError.
+        with contextlib.suppress(OSError, RuntimeError):
+            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
 
 
 class HTTPProtocol(HttpToolsProtocol):
@@ -82,6 +110,9 @@ class HTTPProtocol(HttpToolsProtocol):
         if self._is_news():
             self._in_head = False
             super().on_headers_complete()
+            # The application's task has this scope and has not run yet.
+            scope = cast(dict[str, object], self.scope)
+            scope[DIRECT_BODY] = ConnectionBody(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

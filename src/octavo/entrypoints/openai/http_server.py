@@ -26,6 +26,8 @@ logger = get_logger(__name__)
 
 CLOSE_TIMEOUT = 5  # seconds that the last answers may take once the server stops
 _HEALTH_INTERVAL = 0.5  # seconds between two looks at the engine
+# One step's message of many streams is thousands of objects that live for a moment.
+_GC_THRESHOLDS = (50_000, 20, 20)
 _CIPHERS = "TLSv1"  # the HTTP library's default; newer protocols ignore it
 
 
@@ -55,11 +57,13 @@ class HTTPServer(uvicorn.Server):
         # What lives now lives as long as the server: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         watcher = asyncio.create_task(self._watch_engine())
         try:
             await self.serve(sockets=[self._bound])
         finally:
             watcher.cancel()
+            await self._context.background.stop()
             self._context.workers.shutdown()
             self._context.responses.close()
         if self._context.engine.errored:
@@ -84,6 +88,7 @@ class HTTPServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._exchanges.wait_until_idle()
+                await self._context.background.wait_until_idle()
         self.stop()
 
     def stop(self) -> None:

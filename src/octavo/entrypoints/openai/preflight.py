@@ -7,7 +7,7 @@ import ssl
 import jinja2
 from uvicorn.config import create_ssl_context
 
-from octavo.checkpoints.locate import find_model
+from octavo.config.files import tokenizer_files
 from octavo.config.octavo_config import OctavoConfig
 from octavo.config.server import ServerArgs
 from octavo.engine.tracing import make_tracer
@@ -47,10 +47,7 @@ def check_model_template(config: OctavoConfig) -> None:
     model = config.model
     if model.chat_template is not None or model.skip_tokenizer_init:
         return
-    name = model.tokenizer or model.model
-    revision = model.tokenizer_revision if model.tokenizer else model.revision
-    files = find_model(name, revision, config.load.download_dir, weights=False)
-    for title, source in files.chat_templates().items():
+    for title, source in tokenizer_files(config).chat_templates().items():
         remedy = "give another one with --chat-template"
         _compile(f"the model's chat template {title!r}", source, remedy)
 

@@ -14,6 +14,11 @@ _INLINE_CHARS = 4096
 _INLINE_TEXTS = 16
 _NORMALIZED = 4  # a normalizer makes one character of at most four
 _TRUNCATED = 4  # a prompt that will be truncated may be so many times too long
+# A text with more characters per token that fits is tokenized in pieces first: freeing the
+# encoding of megabytes takes a second in which nothing else runs.
+_DOUBTFUL = 8
+_PIECE = 1 << 17  # characters
+_MARGIN = 1.1  # pieces may have a few tokens more than the whole
 
 
 class Prompt(NamedTuple):
@@ -55,7 +60,12 @@ class PromptBuilder:
                 param,
             )
 
+        most_tokens = self._max_model_len * (_TRUNCATED if truncate else 1)
+
         def encode() -> list[Prompt]:
+            for text in texts:
+                if len(text) > most_tokens * _DOUBTFUL:
+                    _refuse_too_long(tokenizer, text, most_tokens, param)
             return [Prompt(tokenizer.encode(text, add_special_tokens), text) for text in texts]
 
         if sum(map(len, texts)) <= _INLINE_CHARS and len(texts) <= _INLINE_TEXTS:
@@ -75,6 +85,19 @@ class PromptBuilder:
         if self._tokenizer is None:
             raise RequestError("This server runs without a tokenizer; send token ids", param)
         return self._tokenizer
+
+
+def _refuse_too_long(tokenizer: Tokenizer, text: str, most_tokens: int, param: str) -> None:
+    """Raise RequestError for a text that certainly has more tokens, having read no more of it."""
+    count = 0
+    for start in range(0, len(text), _PIECE):
+        count += len(tokenizer.encode(text[start : start + _PIECE], add_special_tokens=False))
+        if count > most_tokens * _MARGIN:
+            raise RequestError(
+                f"{param} has {len(text)} characters, of which the first {start + _PIECE} are more "
+                f"than {most_tokens} tokens; shorten it",
+                param,
+            )
 
 
 def _most_chars(tokenizer: Tokenizer) -> int:

@@ -76,6 +76,13 @@ class ResponseWriter:
         )
         return begin + told + self._event("response.failed", response=self.response)
 
+    def cut(self) -> bytes:
+        """The events of a response that was cancelled where it stands."""
+        begin = b"" if self._begun else self._beginning()
+        self.response.status = "cancelled"
+        closed = self._close_item()
+        return begin + closed + self._event(f"response.{self._ending()}", response=self.response)
+
     def _take(self, output: RequestOutput) -> bytes:
         """News become items; returns the events about them."""
         completion = output.outputs[0]
@@ -99,6 +106,9 @@ class ResponseWriter:
             case "length":
                 response.status = "incomplete"
                 response.incomplete_details = {"reason": "max_output_tokens"}
+            case "repetition":
+                response.status = "incomplete"
+                response.incomplete_details = {"reason": "repetition"}
             case "abort":
                 response.status = "cancelled"
             case _:

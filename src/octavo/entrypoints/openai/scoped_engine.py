@@ -6,10 +6,15 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from octavo.config.octavo_config import OctavoConfig
+from octavo.engine.collector import OutputTap
 from octavo.engine.metrics import EngineMetrics
+from octavo.engine.pooling_state import PooledOutput
+from octavo.engine.pooling_tokens import PoolingPrompt
+from octavo.engine.prompts import Prompt
 from octavo.entrypoints.openai.context import EngineClient
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.outputs import RequestOutput
+from octavo.types.pooling_params import PoolingParams
 from octavo.types.sampling_params import SamplingParams, StructuredOutputsParams
 
 
@@ -44,6 +49,7 @@ class ScopedEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         trace_headers: dict[str, str] | None = None,
+        tap: OutputTap | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """See EngineClient."""
         if self._tenant is not None and cache_salt != "":
@@ -51,6 +57,29 @@ class ScopedEngine:
         return self._engine.generate(
             prompt,
             sampling_params,
+            request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+            trace_headers=trace_headers or dict(self._trace_headers) or None,
+            tap=tap,
+        )
+
+    def encode(
+        self,
+        prompt: Prompt | PoolingPrompt,
+        pooling_params: PoolingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> AsyncGenerator[PooledOutput, None]:
+        """See EngineClient."""
+        if self._tenant is not None and cache_salt != "":
+            cache_salt = f"{self._tenant}:{cache_salt or ''}"
+        return self._engine.encode(
+            prompt,
+            pooling_params,
             request_id,
             priority=priority,
             cache_salt=cache_salt,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from starlette.types import Send
@@ -37,22 +37,97 @@ class StreamForm:
     done: bytes
 
 
+class EventSink(Protocol):
+    """Where the events of a stream go."""
+
+    started: bool  # whether something was written
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `write_now` may be used."""
+
+    def write_now(self, events: bytes) -> None:
+        """Take events without waiting."""
+
+    async def write(self, events: bytes) -> None:
+        """Take events."""
+
+    async def end(self, events: bytes) -> None:
+        """Take the last events."""
+
+
+class DirectBody(Protocol):
+    """A connection's own way to send parts of a body that has begun, without waiting."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a part can be written now: the client keeps up."""
+
+    def write(self, part: bytes) -> None:
+        """Send a part; a client that has left is no error."""
+
+
+class Burst:
+    """Writers whose events go out together, at the loop's next turn.
+
+    A step of the engine has news for every stream. Written in a row they find the other ends, and
+    the kernel, awake; one by one, between the work on each, every write may have to wake somebody.
+    """
+
+    def __init__(self) -> None:
+        self._writers: list[EventWriter] = []
+
+    def add(self, writer: EventWriter) -> None:
+        """Have what waits in a writer sent."""
+        if not self._writers:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._writers.append(writer)
+
+    def _send(self) -> None:
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.send_waiting()
+
+
 class EventWriter:
     """Sends an event stream. The status line goes out with the first event, not before.
 
     So whatever goes wrong until then is still answered with a status of its own.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(
+        self, send: Send, direct: DirectBody | None = None, burst: Burst | None = None
+    ) -> None:
         self._send = send
+        self._direct = direct
+        self._burst = burst or Burst()
+        self._waiting = b""  # for the burst
         self.started = False
         self.ended = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `write_now` may be used: the stream has begun and the client keeps up."""
+        return self.started and self._direct is not None and self._direct.is_free
+
+    def write_now(self, events: bytes) -> None:
+        """Send events soon, past the layers that only look at an answer's head."""
+        if not self._waiting:
+            self._burst.add(self)
+        self._waiting += events
+
+    def send_waiting(self) -> None:
+        """Send what `write_now` was given."""
+        waiting, self._waiting = self._waiting, b""
+        if waiting and self._direct is not None:
+            self._direct.write(waiting)
 
     async def write(self, events: bytes) -> None:
         """Send events; waits while the client does not keep up."""
         if not self.started:
             self.started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        self.send_waiting()
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
     async def end(self, events: bytes) -> None:
@@ -60,6 +135,7 @@ class EventWriter:
         if not self.started:
             await self.write(b"")
         self.ended = True
+        self.send_waiting()
         await self._send({"type": "http.response.body", "body": events})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from octavo.entrypoints.reasoning.budget import thinking_marks
 from octavo.entrypoints.reasoning.choose import infer_reasoning_parser
 from octavo.entrypoints.reasoning.interface import REASONING_PARSERS, ReasoningParser
 from octavo.entrypoints.tool_parsers.answer_parser import AnswerParser
@@ -16,6 +17,7 @@ from octavo.entrypoints.tool_parsers.marks import Marks, TokenText
 from octavo.entrypoints.tool_parsers.tools import NO_TOOLS, Tools
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import ConfigError
+from octavo.types.sampling_extras import ThinkingMarks
 from octavo.types.sampling_params import ReasoningMarks, StopScope
 from octavo.utils.logging import get_logger
 
@@ -105,6 +107,13 @@ class AnswerParsers:
             return None
         syntax = self.reasoning.syntax
         return ReasoningMarks(list(syntax.starts), list(syntax.ends), inside)
+
+    def thinking_marks(self, reading: Reading | None = None) -> ThinkingMarks | None:
+        """The tokens around reasoning in the answer, and in the prompt; None if nobody knows."""
+        if self.reasoning is None or self._tokenizer is None:
+            return None
+        inside = reading is not None and self._inside(reading) is True
+        return thinking_marks(self.reasoning.syntax, self._tokenizer, inside=inside)
 
     def _inside(self, reading: Reading) -> bool | None:
         if self.reasoning is None:

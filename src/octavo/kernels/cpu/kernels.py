@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 
 from octavo.kernels import op
+from octavo.kernels.cpu.layers import NativeLayerStack
 from octavo.kernels.cpu.library import native_library
+from octavo.kernels.cpu.linear import NativeLinear
+from octavo.kernels.cpu.packed import packed_kernels
+from octavo.kernels.layer_stack import StackLayer
 from octavo.kernels.reference import elementwise, gemm
+from octavo.utils.logging import get_logger
 
-
-class NativeLinear:
-    """x @ weight.T + bias from panels of outputs, each row's sums in one order for any batch.
-
-    Streams the weight at the memory's speed up to about 12 rows and is limited by arithmetic
-    above; a row's result does not depend on its neighbours.
-    """
-
-    def __init__(
-        self, library: ctypes.CDLL, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> None:
-        self._linear = library.octavo_linear
-        self._out_features, self._in_features = weight.shape
-        self._packed = torch.empty(weight.numel())
-        weight = weight.contiguous()
-        library.octavo_pack(
-            weight.data_ptr(), self._packed.data_ptr(), self._out_features, self._in_features
-        )
-        self._bias = None if bias is None else bias.contiguous()
-        self.nbytes = self._packed.nbytes
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x[T, K] -> [T, N]."""
-        x = x.contiguous()
-        rows = x.shape[0]
-        out = torch.empty(rows, self._out_features)
-        self._linear(
-            x.data_ptr(),
-            self._packed.data_ptr(),
-            _pointer(self._bias),
-            out.data_ptr(),
-            rows,
-            self._out_features,
-            self._in_features,
-        )
-        return out
+logger = get_logger(__name__)
 
 
 class NativeKernels:
@@ -157,6 +128,14 @@ class NativeKernels:
             return gemm.prepare_linear(weight, bias)
         return NativeLinear(self._library, weight.detach(), None if bias is None else bias.detach())
 
+    def layer_stack(self, layers: Sequence[StackLayer]) -> NativeLayerStack | None:
+        """The layers as one call; see MakeLayerStack."""
+        try:
+            return NativeLayerStack(self._library, layers)
+        except ValueError as error:
+            logger.debug("CPU kernels: layers are run one operation at a time: %s", error)
+            return None
+
 
 def cpu_kernels() -> op.KernelSet:
     """The kernels of the CPU: native ones where they can be compiled, else PyTorch's."""
@@ -173,6 +152,8 @@ def cpu_kernels() -> op.KernelSet:
         linear=gemm.linear,
         embedding=elementwise.embedding,
         prepare_linear=native.prepare_linear,
+        packed=packed_kernels,
+        layer_stack=native.layer_stack,
     )
 
 

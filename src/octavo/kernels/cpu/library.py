@@ -1,4 +1,4 @@
-"""The compiled form of native.c: built once per machine, kept in the cache, bound by ctypes."""
+"""C files as libraries: built once per machine, kept in the cache, bound by ctypes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from ctypes import c_float, c_int, c_int64, c_void_p
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from octavo.types.errors import ConfigError
 from octavo.utils import envs
@@ -32,8 +33,11 @@ _FLAGS: Final = (
     "-fPIC",
 )
 _COMPILE_SECONDS: Final = 120
-_SIGNATURES: Final[dict[str, tuple[type | None, tuple[type, ...]]]] = {
+# Function -> (its result, its arguments).
+Signatures = Mapping[str, tuple[Any, tuple[Any, ...]]]
+_SIGNATURES: Final[Signatures] = {
     "octavo_lanes": (c_int64, ()),
+    "octavo_panel": (c_int64, ()),
     "octavo_pack": (None, (c_void_p, c_void_p, c_int64, c_int64)),
     "octavo_linear": (None, (c_void_p,) * 4 + (c_int64,) * 3),
     "octavo_rms_norm": (None, (c_void_p,) * 4 + (c_int64,) * 2 + (c_float,)),
@@ -51,6 +55,8 @@ _SIGNATURES: Final[dict[str, tuple[type | None, tuple[type, ...]]]] = {
         + (c_int64,) * 5
         + (c_float, c_int64, c_float),
     ),
+    "octavo_greedy": (None, (c_void_p, c_int64, c_void_p, c_int64, c_int64)),
+    "octavo_layers": (c_int, (c_void_p, c_int64) * 2 + (c_void_p,)),
 }
 
 
@@ -88,49 +94,52 @@ def native_library() -> ctypes.CDLL | None:
     return library
 
 
-def build(folder: Path) -> Path:
-    """The compiled library in `folder`, made unless this source has been compiled here before.
+def build(folder: Path, source: Path | None = None) -> Path:
+    """The library of a C file (native.c) in `folder`, made unless it has been compiled here before.
 
-    Its name is a hash of the source, the compiler and the processor. Processes may build at the
-    same time: each writes a file of its own and moves it into place. Raises NativeUnavailable.
+    Its name has a hash of the source, the headers beside it, the compiler and the processor.
+    Processes may build at the same time: each writes a file of its own and moves it into place.
+    Raises NativeUnavailable.
     """
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise NativeUnavailable("no C compiler was found (gcc or cc)")
-    source = _SOURCE.read_bytes()
+    source = source or _SOURCE
+    headers = sorted(source.parent.glob("*.h"))
+    text = b"\0".join(path.read_bytes() for path in (source, *headers))
     key = hashlib.sha256(
-        b"\0".join((source, " ".join(_FLAGS).encode(), _identity(compiler), _processor()))
+        b"\0".join((text, " ".join(_FLAGS).encode(), _identity(compiler), _processor()))
     ).hexdigest()[:20]
-    target = folder / f"native-{key}.so"
+    target = folder / f"{source.stem}-{key}.so"
     if target.exists():
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            _compile(compiler, Path(work)).replace(target)
+            _compile(compiler, source, Path(work)).replace(target)
     except OSError as error:
         raise NativeUnavailable(f"{folder} can't be written ({error})") from error
     return target
 
 
-def load(path: Path) -> ctypes.CDLL:
-    """Load and bind the library. Raises NativeUnavailable if it does not fit this process."""
+def load(path: Path, signatures: Signatures = _SIGNATURES) -> ctypes.CDLL:
+    """Load and bind a library. Raises NativeUnavailable if it does not fit this process."""
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise NativeUnavailable(f"the compiled kernels can't be loaded ({error})") from error
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
     return library
 
 
-def _compile(compiler: str, work: Path) -> Path:
+def _compile(compiler: str, source: Path, work: Path) -> Path:
     """Compile with OpenMP but link without, so that its functions stay undefined."""
-    compiled, library = work / "native.o", work / "native.so"
+    compiled, library = work / "library.o", work / "library.so"
     for command in (
-        [compiler, *_FLAGS, "-c", str(_SOURCE), "-o", str(compiled)],
+        [compiler, *_FLAGS, "-c", str(source), "-o", str(compiled)],
         [compiler, "-shared", str(compiled), "-o", str(library), "-lm"],
     ):
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
+from octavo.checkpoints.group_codes import GroupCodes
 from octavo.kernels.op import KernelSet
 from octavo.utils.registry import Registry
 
@@ -55,6 +56,27 @@ class LinearMethod(Protocol):
         ...
 
 
+@runtime_checkable
+class PackingMethod(LinearMethod, Protocol):
+    """A method that packs a weight while it is read: no layer holds it in float32.
+
+    Its parameter `weight` has a shape and no memory, and goes when everything is loaded. An
+    embedding and an output layer that is tied to it share one method.
+    """
+
+    takes_codes: bool  # whether codes of a checkpoint are kept as they are
+    num_packed: int  # parts of the weight that are packed
+    num_plain: int  # and that are kept as they came
+
+    def load_rows(self, first: int, rows: torch.Tensor | GroupCodes) -> None:
+        """Take in the weights [n, in_features] of the outputs from `first` on."""
+        ...
+
+    def lookup(self, ids: torch.Tensor) -> torch.Tensor:
+        """Weights of the outputs ids[T] -> [T, in_features]."""
+        ...
+
+
 class QuantizationConfig(Protocol):
     """A way of storing weights, as the checkpoint's own settings describe it."""
 
@@ -62,8 +84,17 @@ class QuantizationConfig(Protocol):
         """The method for the linear layer at module path `prefix`."""
         ...
 
+    def vocabulary_method(self, kernels: KernelSet, prefix: str) -> LinearMethod:
+        """The method for a token embedding or an output layer, which forgive the least."""
+        ...
+
 
 QUANT_METHODS: Registry[type[QuantizationConfig]] = Registry(
     "quantization method",
-    {"none": "octavo.layers.quantization.methods.unquantized:Unquantized"},
+    {
+        "none": "octavo.layers.quantization.methods.unquantized:Unquantized",
+        "int8": "octavo.layers.quantization.methods.int8:Int8",
+        "int4": "octavo.layers.quantization.methods.int4:Int4",
+        "gguf": "octavo.layers.quantization.methods.gguf:GGUF",
+    },
 )

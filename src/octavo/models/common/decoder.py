@@ -5,7 +5,7 @@ Letters in shapes: T tokens of the step, H hidden size, R rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -21,6 +21,7 @@ from octavo.layers.rotary import NoRotary, RopeSettings, RotaryEmbedding
 from octavo.models.common.attention import SelfAttention
 from octavo.models.common.decoder_layers import AnyLayer, DecoderLayer, NormBuilder, NormModule
 from octavo.models.common.mlp import GatedMLP
+from octavo.models.common.stacking import StackedLayers, stacked
 from octavo.models.common.weights import CheckpointLayout, WeightMap, weight_map
 from octavo.models.context import ModelContext
 
@@ -53,6 +54,8 @@ class Decoder(nn.Module):
         self.norm: NormModule = build_norm(context)
         norms: list[NormModule] = [*(layer.input_layernorm for layer in layers), self.norm]
         self._layers_and_next_norms = list(zip(layers, norms[1:], strict=True))
+        self._make_stack = context.kernels.layer_stack
+        self._stack: StackedLayers | None = None
 
     def embed(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """input_ids[T], positions[T] -> the residual stream before the first layer, [T, H]."""
@@ -66,10 +69,39 @@ class Decoder(nn.Module):
         residual = self.embed(input_ids, positions)
         first_layer, _ = self._layers_and_next_norms[0]
         x: torch.Tensor = first_layer.input_layernorm(residual)
+        if self._stack is not None and self._stack.fits(step):
+            return self._stack(x, residual, positions, step)
         for layer, next_norm in self._layers_and_next_norms:
             x, residual = layer(x, residual, positions, step)
             x, residual = next_norm.add(x, residual)
         return x
+
+    def process_after_load(self) -> None:
+        """Let the kernels take the layers as one, if they can; called when those are ready."""
+        self._stack = stacked(self._make_stack, self._layers_and_next_norms)
+
+    def forward_with_states(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        step: AttentionContext,
+        layers: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """What `forward` returns, and the stream before the layers wanted, each [T, H].
+
+        The stream after the last layer is given as the final norm leaves it.
+        """
+        states: dict[int, torch.Tensor] = {}
+        residual = self.embed(input_ids, positions)
+        first_layer, _ = self._layers_and_next_norms[0]
+        x: torch.Tensor = first_layer.input_layernorm(residual)
+        for index, (layer, next_norm) in enumerate(self._layers_and_next_norms):
+            if index in layers:
+                states[index] = residual.clone()  # kernels may add to it in place
+            x, residual = layer(x, residual, positions, step)
+            x, residual = next_norm.add(x, residual)
+        states[len(self._layers_and_next_norms)] = x
+        return x, states
 
 
 def rotary_of_layers(context: ModelContext, *, is_neox: bool) -> list[RotaryEmbedding]:
@@ -151,6 +183,16 @@ class DecoderCausalLM(nn.Module):
         """input_ids[T], positions[T] int64 -> hidden states [T, H] after the final norm."""
         hidden: torch.Tensor = self.model(input_ids, positions, attn)
         return hidden
+
+    def forward_with_states(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attn: AttentionContext,
+        layers: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """See CausalLM."""
+        return self.model.forward_with_states(input_ids, positions, attn, layers)
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden[R, H] -> [R, vocab_size] float32."""

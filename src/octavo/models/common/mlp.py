@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -36,16 +38,20 @@ class GatedMLP(nn.Module):
 
 
 class PlainMLP(nn.Module):
-    """down(act(up(x)))."""
+    """down(act(up(x))); `act` is the config's unless it is given."""
 
-    def __init__(self, context: ModelContext) -> None:
+    def __init__(
+        self,
+        context: ModelContext,
+        act: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
         super().__init__()
         arch = context.arch
         inner = arch.intermediate_size
         self.up_proj = ColumnParallelLinear(
             context.at("up_proj"), arch.hidden_size, inner, bias=arch.mlp_bias
         )
-        self._act = activation(context, arch.hidden_act)
+        self._act = act or activation(context, arch.hidden_act)
         self.down_proj = RowParallelLinear(
             context.at("down_proj"), inner, arch.hidden_size, bias=arch.mlp_bias
         )

@@ -29,6 +29,13 @@ _AFTER_COLON = r" ?"
 # A mask costs at most about 10 ms of one core; a grammar that needs more ends its own request.
 _STEP_FUEL = 100_000
 _STEP_ITEMS = 5_000
+# Keywords that some of the library's messages do not name.
+_WHAT_FAILED = {
+    "Anchor ": "$ref",
+    "Failed to generate regex for": "minimum or maximum",
+    "Resource ": "$ref to what is not in the schema",
+    "regex parse error": "pattern",
+}
 _SHORTEST_SPECIAL = 3  # characters of a special token that can stand in a constant text
 _REPEATED_REPEAT = re.compile(r"(?:[*+?}])(?:\*|\{\d)")
 _ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -37,12 +44,16 @@ _ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 class GuidanceGrammar(Grammar):
     """An LLMatcher."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, end: int) -> None:
+        """`end` is a token that ends a text."""
         self.matcher = matcher
+        self._end = end
 
     def copy(self) -> Grammar:
         """See Grammar."""
-        return GuidanceGrammar(self.matcher.deep_copy())
+        other = GuidanceGrammar(self.matcher.deep_copy(), self._end)
+        other.shortest = self.shortest
+        return other
 
     def accept(self, token_ids: Sequence[int]) -> None:
         """See Grammar."""
@@ -53,6 +64,11 @@ class GuidanceGrammar(Grammar):
     def may_end(self) -> bool:
         """See Grammar."""
         return bool(self.matcher.is_accepting())
+
+    def completes(self, token_ids: Sequence[int]) -> bool:
+        """See Grammar."""
+        whole = [*token_ids, self._end]
+        return int(self.matcher.validate_tokens(whole)) == len(whole)
 
     @property
     def error(self) -> str | None:
@@ -77,6 +93,7 @@ class GuidanceBackend(GrammarBackend):
             )
         except ValueError as error:
             raise GrammarError(f"this model's tokenizer can't be constrained: {error}") from None
+        self._end = vocabulary.ends[0]
         # Also tokens that the model's tokenizer does not call special, like Qwen's <tool_call>.
         self._special = {
             token.content: token_id
@@ -104,7 +121,7 @@ class GuidanceBackend(GrammarBackend):
         matcher.compute_bitmask()
         if matcher.is_error():
             raise GrammarError(f"{spec.kind}: {_explain(matcher.get_error())}", spec.kind)
-        return GuidanceGrammar(matcher)
+        return GuidanceGrammar(matcher, self._end)
 
     def fill(self, grammars: Sequence[tuple[Grammar, int]], masks: MaskArray) -> None:
         """See GrammarBackend."""
@@ -206,6 +223,9 @@ def _explain(message: str) -> str:
     text = _first_line(message)
     if text.startswith("oneOf constraints are not supported"):
         return "oneOf is enforced only where no value fits two of its schemas; use anyOf"
+    for start, name in _WHAT_FAILED.items():
+        if text.startswith(start):
+            return f"{name}: {text}"
     return text
 
 

@@ -37,7 +37,7 @@ _DIALECT = Dialect(
             "patternProperties",
         }
     ),
-    formats=frozenset({"date", "date-time", "email", "time", "uuid"}),
+    formats=frozenset({"email", "uuid"}),  # its dates have a 30 February
     single=True,
 )
 
@@ -50,7 +50,9 @@ class XGrammar(Grammar):
 
     def copy(self) -> Grammar:
         """See Grammar."""
-        return XGrammar(self.matcher.fork())
+        other = XGrammar(self.matcher.fork())
+        other.shortest = self.shortest
+        return other
 
     def accept(self, token_ids: Sequence[int]) -> None:
         """See Grammar."""
@@ -63,14 +65,19 @@ class XGrammar(Grammar):
         """See Grammar."""
         return bool(self.matcher.is_completed())
 
+    def completes(self, token_ids: Sequence[int]) -> bool:
+        """See Grammar."""
+        after = self.matcher.fork()
+        return all(map(after.accept_token, token_ids)) and bool(after.is_completed())
+
     @property
     def error(self) -> str | None:
         """See Grammar; it sets itself no limits."""
         return None
 
     def forced(self) -> list[int]:
-        """See Grammar."""
-        return [int(token_id) for token_id in self.matcher.find_jump_forward_tokens()]
+        """See Grammar; it forces texts, which several tokens may begin, and no tokens."""
+        return []
 
 
 class XGrammarBackend(GrammarBackend):

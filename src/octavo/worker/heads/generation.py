@@ -81,6 +81,7 @@ class GenerationHead:
             logprobs=out.logprobs,
             prompt_logprobs=prompt_logprobs,
             row_errors={sample_rows[index]: text for index, text in out.row_errors.items()},
+            mirostat_mu=out.mirostat_mu,
         )
 
 

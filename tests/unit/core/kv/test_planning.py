@@ -115,9 +115,11 @@ def test_nothing_fits(available):
     assert max_model_len_that_fits(layers(full=1), available, max_tokens_ahead=64) == 0
 
 
-def test_no_layers():
-    with pytest.raises(ConfigError, match="no attention layer"):
-        group_layers({})
+def test_no_layers_need_nothing_but_the_null_block():
+    assert group_layers({}) == ()
+    config = plan_kv_cache({}, 1 << 30, max_model_len=1 << 20, max_tokens_ahead=64)
+    assert (config.num_blocks, config.total_bytes) == (1, 0)
+    assert max_model_len_that_fits({}, 0, max_tokens_ahead=64, limit=512) == 512
 
 
 def test_a_sliding_window_needs_few_blocks():

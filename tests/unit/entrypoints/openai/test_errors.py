@@ -34,6 +34,7 @@ from octavo.utils.logging import _JsonFormatter
         (ServerStoppingError("no"), 503, "ServiceUnavailableError"),
         (EngineDeadError("no"), 503, "ServiceUnavailableError"),
         (GenerationError("no"), 500, "InternalServerError"),
+        (GenerationError("no", "structured_outputs"), 400, "BadRequestError"),
         (HTTPException(405, headers={"Allow": "GET"}), 405, "BadRequestError"),
         (ValueError("no"), 500, "InternalServerError"),
     ],

@@ -52,7 +52,8 @@ def exchanges():
 def start(handler, peer, exchanges, scope=None):
     context = ServerContext(
         engine=None, args=None, workers=Workers(), parser=RequestParser(False), prompts=None,
-        conversations=None, parsers=None, sampling=None, responses=None, max_model_len=1,
+        conversations=None, parsers=None, sampling=None, responses=None,
+        background=None, max_model_len=1,
         model_names=("m",), model_root="m", started=0,
     )  # fmt: skip
     app = EndpointApp(Endpoint("/", ("POST",), handler, RequestBody), context, exchanges)

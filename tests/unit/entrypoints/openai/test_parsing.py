@@ -79,7 +79,7 @@ def test_surrogate_pairs_and_escapes_are_text():
 
 @pytest.mark.parametrize(
     "field",
-    [b'"best_of": 2', b'"suffix": "x"', b'"use_beam_search": true', b'"guided_regex": "a"'],
+    [b'"best_of": 2', b'"suffix": "x"', b'"guided_regex": "a"'],
 )  # fmt: skip
 def test_known_fields_that_cannot_be_honoured_are_refused(field):
     message, param = refuse(b'{"prompt": "a", ' + field + b"}")

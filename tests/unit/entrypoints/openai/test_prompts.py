@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.entrypoints.openai import prompts
 from octavo.entrypoints.openai.prompts import Prompt, PromptBuilder
 from octavo.entrypoints.openai.workers import Workers
 from octavo.types.errors import RequestError
@@ -38,6 +39,21 @@ async def test_a_text_that_can_not_fit_is_not_tokenized(builder, tokenizer, monk
             ["a", "a" * (5 * LIMIT + 1)], add_special_tokens=True, param="messages"
         )
     assert caught.value.param == "messages"
+
+
+async def test_a_text_that_is_much_too_long_is_read_until_that_is_sure(
+    builder, tokenizer, monkeypatch
+):
+    monkeypatch.setattr(prompts, "_PIECE", 16)
+    monkeypatch.setattr(builder, "_max_chars", 10_000)
+    read = []
+    encode = tokenizer.encode
+    monkeypatch.setattr(
+        tokenizer, "encode", lambda *args, **kw: read.append(args[0]) or encode(*args, **kw)
+    )
+    with pytest.raises(RequestError, match="the first 32 are more than 20 tokens"):
+        await builder.from_texts(["a" * 5000], add_special_tokens=True)
+    assert read == ["a" * 16, "a" * 16]
 
 
 async def test_a_text_that_will_be_cut_may_be_longer(builder):

@@ -7,7 +7,13 @@ import pytest
 
 from octavo.entrypoints.openai.errors import failure
 from octavo.entrypoints.openai.schema.common import Usage
-from octavo.entrypoints.openai.streaming import ChunkTemplate, EventWriter, error_event, merge
+from octavo.entrypoints.openai.streaming import (
+    Burst,
+    ChunkTemplate,
+    EventWriter,
+    error_event,
+    merge,
+)
 
 
 def parse(event):
@@ -68,6 +74,51 @@ async def test_the_status_goes_out_with_the_first_event():
     ]
     assert [message.get("more_body", False) for message in sent[1:]] == [True, False]
     assert writer.ended
+
+
+class Direct:
+    """A connection whose parts are kept together with what goes the long way."""
+
+    def __init__(self, sent):
+        self.sent = sent
+        self.is_free = True
+
+    def write(self, part):
+        self.sent.append(part)
+
+
+def direct_writers(count):
+    sent, burst = [], Burst()
+
+    async def send(message):
+        sent.append(message.get("body"))
+
+    return [EventWriter(send, Direct(sent), burst) for _ in range(count)], sent
+
+
+async def test_a_burst_sends_what_all_streams_have_at_the_next_turn():
+    (one, two), sent = direct_writers(2)
+    assert not one.is_free  # the head of the answer is not out yet
+    await one.write(b"a")
+    await two.write(b"b")
+    del sent[:]
+    assert one.is_free
+    for writer, events in ((one, b"1"), (two, b"2"), (one, b"3")):
+        writer.write_now(events)
+    assert sent == []
+    await asyncio.sleep(0)
+    assert sent == [b"13", b"2"]
+
+
+async def test_what_waits_for_a_burst_comes_before_what_follows_it():
+    (writer,), sent = direct_writers(1)
+    await writer.write(b"a")
+    writer.write_now(b"b")
+    await writer.write(b"c")
+    writer.write_now(b"d")
+    await writer.end(b"e")
+    await asyncio.sleep(0)
+    assert b"".join(part for part in sent if part) == b"abcde"
 
 
 async def numbers(count, closed, fail=None):

@@ -23,9 +23,9 @@ def test_is_a_causal_lm_with_the_caches_layer_names(tiny_files):
 
 def test_one_rotary_table_for_all_layers(tiny_files):
     model = LlamaForCausalLM(model_context(tiny_files, max_model_len=77))
-    tables = {id(layer._rotary.cos_sin) for layer in attention_layers(model)}
+    tables = {id(layer.rotary.cos_sin) for layer in attention_layers(model)}
     assert len(tables) == 1
-    assert attention_layers(model)[0]._rotary.cos_sin.shape[0] == 77
+    assert attention_layers(model)[0].rotary.cos_sin.shape[0] == 77
 
 
 def test_qwen3_has_norms_of_heads(tiny_files):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.entrypoints.openai.beams import beam_search_params, search_beams
 from octavo.entrypoints.openai.chat_answer import ChatAnswer
 from octavo.entrypoints.openai.chat_plan import plan_chat
 from octavo.entrypoints.openai.context import ServerContext
@@ -25,6 +26,13 @@ async def create_chat_completion(
     stream = StreamSettings.of(body, context.args.enable_force_include_usage)
     plan = await plan_chat(context, body, _sampling_params(context, body))
     response_id = f"chatcmpl-{body.request_id or info.id}"
+    beams = beam_search_params(body, plan.params, context.max_model_len)
+    if beams is not None:
+        skip = plan.params.skip_special_tokens
+        found = await search_beams(
+            context, body, plan.prompt, beams, response_id, skip_special=skip
+        )
+        return json_reply(ChatAnswer(context, body, plan, stream, response_id).whole(found))
     outputs = start(
         context,
         body,

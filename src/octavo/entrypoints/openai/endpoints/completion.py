@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
+from octavo.entrypoints.openai.beams import beam_search_params, search_beams
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import (
     Endpoint,
@@ -45,6 +46,15 @@ async def create_completion(
     params = _sampling_params(context, body)
     prompts = await completion_prompts(context, body, params.n)
     response_id = f"cmpl-{body.request_id or info.id}"
+    beams = beam_search_params(body, params, context.max_model_len)
+    if beams is not None:
+        skip = params.skip_special_tokens
+        found = [
+            await search_beams(context, body, prompt, beams, response_id, skip_special=skip)
+            for prompt in prompts
+        ]
+        answer = _CompletionAnswer(context, body, params, prompts, stream, response_id)
+        return json_reply(answer.whole(found))
     outputs = start(
         context,
         body,
@@ -249,13 +259,16 @@ def _sampling_params(context: ServerContext, body: CompletionRequest) -> Samplin
         raise RequestError("prompt_logprobs can't be streamed; set stream=false", "prompt_logprobs")
     both = (body.prompt_logprobs, body.logprobs if body.echo else None)
     asked = [value for value in both if value is not None]
-    return context.sampling.params(
+    params = context.sampling.params(
         body,
         logprobs=body.logprobs,
         prompt_logprobs=-1 if -1 in asked else max(asked, default=None),
         max_tokens=body.max_tokens,
         default_max_tokens=_DEFAULT_MAX_TOKENS,
     )
+    if params.thinking_token_budget is not None:
+        params.thinking_marks = context.parsers.thinking_marks()
+    return params
 
 
 ENDPOINTS = (

@@ -18,17 +18,24 @@ from octavo.entrypoints.openai.generation import UsageCounter, collect, follow, 
 from octavo.entrypoints.openai.logprobs import LOWEST, prompt_logprobs
 from octavo.entrypoints.openai.schema.generate import (
     GenerateChoice,
+    GenerateHiddenStates,
     GenerateLogprob,
     GenerateRequest,
     GenerateResponse,
 )
 from octavo.entrypoints.openai.streaming import to_json
 from octavo.types.errors import RequestError
-from octavo.types.outputs import CompletionOutput, PositionLogprobs, RequestOutput
+from octavo.types.outputs import CompletionOutput, HiddenStates, PositionLogprobs, RequestOutput
 from octavo.types.sampling_params import RequestOutputKind, SamplingParams
 
 # What users do not set.
-_INTERNAL = ("output_kind", "bad_words_token_ids", "eos_token_ids")
+_INTERNAL = (
+    "output_kind",
+    "bad_words_token_ids",
+    "eos_token_ids",
+    "dry_breaker_ids",
+    "thinking_marks",
+)
 
 
 async def generate(
@@ -122,17 +129,31 @@ def _params(context: ServerContext, body: GenerateRequest) -> SamplingParams:
         context.sampling.check_logprobs(getattr(params, name), f"sampling_params.{name}")
     if params.prompt_logprobs is not None and body.stream:
         raise RequestError("prompt_logprobs can't be streamed; set stream=false", "sampling_params")
+    if params.hidden_states is not None and body.stream:
+        raise RequestError("hidden_states can't be streamed; set stream=false", "sampling_params")
+    if params.thinking_token_budget is not None:
+        params.thinking_marks = context.parsers.thinking_marks()
     return params
 
 
 def _choice(completion: CompletionOutput) -> GenerateChoice:
-    logprobs = completion.logprobs
+    logprobs, states = completion.logprobs, completion.hidden_states
     return GenerateChoice(
         index=completion.index,
         token_ids=completion.token_ids,
         finish_reason=completion.finish_reason,
         stop_reason=completion.stop_reason,
         logprobs=None if logprobs is None else [_position(position) for position in logprobs],
+        hidden_states=None if states is None else _hidden_states(states),
+    )
+
+
+def _hidden_states(found: HiddenStates) -> GenerateHiddenStates:
+    return GenerateHiddenStates(
+        found.layers,
+        found.first_position,
+        list(found.states.shape),
+        found.states.astype("<f4", copy=False).tobytes(),
     )
 
 

@@ -37,7 +37,12 @@ from octavo.entrypoints.tool_parsers.events import (
 )
 from octavo.types.outputs import CompletionOutput, RequestOutput
 
-_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "abort": "end_turn"}
+_STOP_REASONS = {
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "abort": "end_turn",
+    "repetition": "max_tokens",  # the API's only word for an answer that was cut
+}
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -1,4 +1,4 @@
-"""/start_profile and /stop_profile: a trace of the engine's steps, where the operator allows it."""
+"""/start_profile and /stop_profile: a trace of the engine's steps, for administrators."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ async def stop_profile(context: ServerContext, info: RequestInfo, body: None) ->
 
 
 ENDPOINTS = (
-    Endpoint("/start_profile", ("POST",), start_profile),
-    Endpoint("/stop_profile", ("POST",), stop_profile),
+    Endpoint("/start_profile", ("POST",), start_profile, is_admin=True),
+    Endpoint("/stop_profile", ("POST",), stop_profile, is_admin=True),
 )

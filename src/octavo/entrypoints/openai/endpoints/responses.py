@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
-import msgspec
-
+from octavo.entrypoints.openai.background import EventLog
 from octavo.entrypoints.openai.chat_run import ChatRun
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import (
@@ -19,7 +21,7 @@ from octavo.entrypoints.openai.endpoint import (
     RequestInfo,
     json_reply,
 )
-from octavo.entrypoints.openai.errors import Failure
+from octavo.entrypoints.openai.errors import Failure, describe
 from octavo.entrypoints.openai.generation import collect, follow
 from octavo.entrypoints.openai.response_writer import ResponseWriter
 from octavo.entrypoints.openai.responses_chat import chat_fields, input_items, messages_of
@@ -30,13 +32,18 @@ from octavo.entrypoints.openai.schema.responses import (
     ResponsesRequest,
     StoredResponse,
 )
-from octavo.entrypoints.openai.streaming import EventWriter, StreamForm, named_event
-from octavo.types.errors import GenerationError, MissingError, RequestError
+from octavo.entrypoints.openai.stored_responses import (
+    UNFINISHED,
+    ResponseKeeper,
+    load_response,
+    missing,
+    store_key,
+)
+from octavo.entrypoints.openai.streaming import EventSink, StreamForm, named_event
+from octavo.types.errors import GenerationError, RequestError
 
-_CANCEL_POLLS = 40  # looks at a response that is to end, 50 ms apart
-
-_decode = msgspec.msgpack.Decoder(StoredResponse).decode
-_encode = msgspec.msgpack.Encoder().encode
+_CANCEL_POLLS = 40  # looks at a response that another process ends, 50 ms apart
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 async def create_response(
@@ -46,26 +53,41 @@ async def create_response(
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
         name = "previous_response_id"
-        before = (await _load(context, info, body.previous_response_id, name)).messages
+        before = (await load_response(context, info, body.previous_response_id, name)).messages
     items = input_items(body.input)
     messages = [*before, *messages_of(items)]
     run = ChatRun(context, chat_fields(body, messages), body.field_names())
     response = _new_response(context, body)
+    if response.background:
+        context.background.check_room()
     plan, outputs = await run.start(response.id)
     writer = ResponseWriter(plan, response)
-    keeper = _Keeper(context, info, StoredResponse(response, _with_ids(items), messages))
+    keeper = ResponseKeeper(context, info, StoredResponse(response, _with_ids(items), messages))
     await keeper.keep()
+
+    form = StreamForm(writer.error, b"")
+
+    async def stream(events: EventSink) -> None:
+        try:
+            await follow(events, outputs, writer, response.id, form=form, before_end=keeper.keep)
+        finally:
+            await keeper.settle()
+
+    async def write(log: EventLog) -> None:
+        response.status = "in_progress"
+        try:
+            await follow(log, outputs, writer, response.id, form=form, before_end=keeper.keep)
+        except asyncio.CancelledError:
+            await log.end(writer.cut())
+        except Exception as error:
+            await log.end(writer.error(describe(error, response.id)))
+        await keeper.settle()
+
+    if response.background:
+        queued = json_reply(response)
+        log = context.background.start(keeper.key, write)
+        return EventReply(lambda events: _replay(log, -1, events)) if body.stream else queued
     if body.stream:
-        form = StreamForm(writer.error, b"")
-
-        async def stream(events: EventWriter) -> None:
-            try:
-                await follow(
-                    events, outputs, writer, response.id, form=form, before_end=keeper.keep
-                )
-            finally:
-                await keeper.settle()
-
         return EventReply(stream)
     try:
         writer.whole((await collect(outputs, 1))[0])
@@ -78,24 +100,39 @@ async def create_response(
     return json_reply(response)
 
 
-async def get_response(context: ServerContext, info: RequestInfo, body: None) -> Reply:
-    """A stored response."""
-    _refuse_query(info)
-    return json_reply((await _load(context, info, info.path_params["response_id"])).response)
+async def get_response(context: ServerContext, info: RequestInfo, body: None) -> Reply | EventReply:
+    """A stored response; with ?stream=true, the events of one that was begun in the background.
+
+    They begin after the one that ?starting_after= names, and go on until the response ends.
+    """
+    after = _stream_position(info)
+    response_id = info.path_params["response_id"]
+    stored = await load_response(context, info, response_id)
+    if after is None:
+        return json_reply(stored.response)
+    log = context.background.log(store_key(info, response_id))
+    if log is None:
+        raise RequestError(
+            "The events of this response are not here: it was not begun with background=true, or "
+            "by another process, or they were too old to be kept; retrieve it without stream",
+            "stream",
+        )
+    return EventReply(lambda events: _replay(log, after, events))
 
 
 async def delete_response(context: ServerContext, info: RequestInfo, body: None) -> Reply:
     """Forget a stored response."""
     response_id = info.path_params["response_id"]
-    if not await context.responses.delete(_key(info, response_id)):
-        raise _missing(response_id)
+    await context.background.forget(store_key(info, response_id))
+    if not await context.responses.delete(store_key(info, response_id)):
+        raise missing(response_id)
     return json_reply(DeletedResponse(response_id))
 
 
 async def list_input_items(context: ServerContext, info: RequestInfo, body: None) -> Reply:
     """The input of a stored response."""
-    _refuse_query(info)
-    items = (await _load(context, info, info.path_params["response_id"])).input
+    _refuse_query(info.query)
+    items = (await load_response(context, info, info.path_params["response_id"])).input
     ids = [item["id"] for item in items]
     return json_reply(
         InputItems(data=items, first_id=ids[0] if ids else None, last_id=ids[-1] if ids else None)
@@ -105,52 +142,32 @@ async def list_input_items(context: ServerContext, info: RequestInfo, body: None
 async def cancel_response(context: ServerContext, info: RequestInfo, body: None) -> Reply:
     """End a response that is being written; the state it ends in."""
     response_id = info.path_params["response_id"]
-    stored = await _load(context, info, response_id)
-    if stored.response.status == "in_progress":
-        await context.engine.abort(response_id)
+    stored = await load_response(context, info, response_id)
+    if stored.response.status in UNFINISHED:
+        if await context.background.cancel(store_key(info, response_id)):
+            stored = await load_response(context, info, response_id)
+        else:
+            await context.engine.abort(response_id)
     for _ in range(_CANCEL_POLLS):
-        if stored.response.status != "in_progress":
+        if stored.response.status not in UNFINISHED:
             break
         await asyncio.sleep(0.05)
-        stored = await _load(context, info, response_id)
+        stored = await load_response(context, info, response_id)
     return json_reply(stored.response)
-
-
-class _Keeper:
-    """Stores a response as it stands, if it is to be stored."""
-
-    def __init__(self, context: ServerContext, info: RequestInfo, stored: StoredResponse) -> None:
-        self._context = context
-        self._info = info
-        self._stored = stored
-        self._messages = list(stored.messages)
-        self._kept_status = ""
-
-    async def keep(self) -> None:
-        """Put its present state into the store."""
-        response = self._stored.response
-        if not response.store:
-            return
-        self._stored.messages = self._messages + messages_of(response.output)
-        await self._context.responses.put(_key(self._info, response.id), _encode(self._stored))
-        self._kept_status = response.status
-
-    async def settle(self) -> None:
-        """Store how it ended, if that has not been stored: its client may have left."""
-        response = self._stored.response
-        if response.status == "in_progress":
-            response.status = "cancelled"
-        if response.status != self._kept_status:
-            await asyncio.shield(self.keep())
 
 
 def _new_response(context: ServerContext, body: ResponsesRequest) -> Response:
     if body.request_id is not None and body.store is not False:
         # An id that clients choose could overwrite what is stored under it.
         raise RequestError("request_id is for responses with store=false", "request_id")
+    store = body.store is not False and context.args.responses_store_size > 0
+    if body.background and not store:
+        raise RequestError("background=true needs a response that is stored", "background")
     return Response(
         id=f"resp_{body.request_id or uuid.uuid4().hex}",
         created_at=int(time.time()),
+        status="queued" if body.background else "in_progress",
+        background=bool(body.background),
         model=body.model or context.model_names[0],
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
@@ -158,7 +175,7 @@ def _new_response(context: ServerContext, body: ResponsesRequest) -> Response:
         parallel_tool_calls=body.parallel_tool_calls is not False,
         previous_response_id=body.previous_response_id,
         reasoning=body.reasoning or {},
-        store=body.store is not False and context.args.responses_store_size > 0,
+        store=store,
         temperature=body.temperature,
         text=body.text or {"format": {"type": "text"}},
         tool_choice=body.tool_choice or "auto",
@@ -173,27 +190,38 @@ def _with_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"id": f"item_{uuid.uuid4().hex}", **item} for item in items]
 
 
-async def _load(
-    context: ServerContext, info: RequestInfo, response_id: str, param: str = "response_id"
-) -> StoredResponse:
-    record = await context.responses.get(_key(info, response_id))
-    if record is None:
-        raise _missing(response_id, param)
-    return _decode(record)
+async def _replay(log: EventLog, after: int, events: EventSink) -> None:
+    """Send what a log holds and will hold."""
+    async with aclosing(log.read(after)) as parts:
+        async for part in parts:
+            await events.write(part)
+    await events.end(b"")
 
 
-def _refuse_query(info: RequestInfo) -> None:
-    """What the API's query parameters ask for (streams of the past, pages) is not there."""
-    for name in info.query:
+def _stream_position(info: RequestInfo) -> int | None:
+    """After which event a stream of the past begins; None if none is wanted."""
+    query = dict(info.query)
+    wanted = query.pop("stream", "false").lower()
+    if wanted not in ("true", "false"):
+        raise RequestError("stream must be true or false", "stream")
+    if query.get("include_obfuscation", "").lower() == "false":
+        del query["include_obfuscation"]  # none is sent
+    after = query.pop("starting_after", None)
+    _refuse_query(query)
+    if after is not None and not (wanted == "true" and _NUMBER.fullmatch(after)):
+        raise RequestError(
+            "starting_after must be the sequence_number of an event, with stream=true",
+            "starting_after",
+        )
+    if wanted == "false":
+        return None
+    return -1 if after is None else int(after)
+
+
+def _refuse_query(query: Mapping[str, str]) -> None:
+    """Other query parameters of the API (pages, encrypted reasoning) are not there."""
+    for name in query:
         raise RequestError(f"the query parameter {name!r:.64} is not supported", name[:64])
-
-
-def _key(info: RequestInfo, response_id: str) -> str:
-    return f"{info.tenant}/{response_id}"
-
-
-def _missing(response_id: str, param: str = "response_id") -> MissingError:
-    return MissingError(f"There is no stored response {response_id!r:.128}", param)
 
 
 def _error_event(failure: Failure) -> bytes:

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize."""
+"""/tokenize, /detokenize and /tokenizer_info."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from octavo.entrypoints.openai.schema.tokenize import (
     DetokenizeResponse,
     TokenizeChatRequest,
     TokenizeResponse,
+    TokenizerInfo,
     TokenizeTextRequest,
 )
 from octavo.types.errors import RequestError
@@ -52,6 +53,21 @@ async def detokenize(context: ServerContext, info: RequestInfo, body: Detokenize
     return json_reply(DetokenizeResponse(await context.workers.run(decode)))
 
 
+async def tokenizer_info(context: ServerContext, info: RequestInfo, body: None) -> Reply:
+    """Special tokens and chat template, under the names of a tokenizer_config.json."""
+    tokenizer = context.prompts.tokenizer()
+    return json_reply(
+        TokenizerInfo(
+            bos_token=tokenizer.bos_token,
+            eos_token=tokenizer.eos_token,
+            pad_token=tokenizer.special_tokens.get("pad_token"),
+            chat_template=tokenizer.chat_template,
+            add_bos_token=tokenizer.encode("a")[:1] == [tokenizer.bos_token_id],
+            model_max_length=context.max_model_len,
+        )
+    )
+
+
 def _kind(
     fields: Mapping[str, msgspec.Raw],
 ) -> type[TokenizeTextRequest] | type[TokenizeChatRequest]:
@@ -68,4 +84,5 @@ ENDPOINTS = (
         reply=TokenizeResponse,
     ),
     Endpoint("/detokenize", ("POST",), detokenize, DetokenizeRequest, reply=DetokenizeResponse),
+    Endpoint("/tokenizer_info", ("GET",), tokenizer_info, reply=TokenizerInfo),
 )

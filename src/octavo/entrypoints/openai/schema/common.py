@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from octavo.entrypoints.openai.structure import structure_names
+from octavo.types.sampling_extras import RepetitionDetectionParams
 
 # Fields of other servers and of the OpenAI API that would change the answer and can't be
 # honoured: name -> the values that ask for nothing.
@@ -19,13 +20,9 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "guided_json": (None,),
     "guided_regex": (None,),
     "kv_transfer_params": (None, {}),
-    "length_penalty": (None, 1),
     "logits_processors": (None, []),
     "logprob_token_ids": (None, []),
     "prompt_embeds": (None,),
-    "repetition_detection": (None,),
-    "thinking_token_budget": (None,),
-    "use_beam_search": (None, False),
 }
 
 # Fields that ask for nothing that shows in the answer.
@@ -79,6 +76,20 @@ class GenerationBody(RequestBody, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    mirostat_mode: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -95,6 +106,10 @@ class GenerationBody(RequestBody, kw_only=True):
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
     skip_reading_prefix_cache: bool | None = None
+    use_beam_search: bool | None = None  # n beams; see octavo.types.beam_search
+    length_penalty: float | None = None
+    thinking_token_budget: int | None = None
+    repetition_detection: RepetitionDetectionParams | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     vllm_xargs: dict[str, Any] | None = None  # for LogitsProcessor plug-ins
@@ -110,7 +125,8 @@ class GenerationBody(RequestBody, kw_only=True):
 
     def field_names(self) -> Mapping[str, str]:
         """See RequestBody."""
-        return {"extra_args": "vllm_xargs", **structure_names(self.response_format)}
+        names = {"extra_args": "vllm_xargs", "beam_width": "n"}
+        return {**names, **structure_names(self.response_format)}
 
 
 class PromptTokensDetails(msgspec.Struct):

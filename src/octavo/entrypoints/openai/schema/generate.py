@@ -44,6 +44,15 @@ class GenerateLogprob(msgspec.Struct):
     rank: int
 
 
+class GenerateHiddenStates(msgspec.Struct):
+    """Hidden states of a choice; see octavo.types.outputs.HiddenStates."""
+
+    layers: list[int]
+    first_position: int
+    shape: list[int]  # layers, positions, hidden size
+    data: bytes  # in JSON base64: little-endian float32, the last axis fastest
+
+
 class GenerateChoice(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One of the n answers; in a stream, its news."""
 
@@ -52,6 +61,7 @@ class GenerateChoice(msgspec.Struct, kw_only=True, omit_defaults=True):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     logprobs: list[dict[str, GenerateLogprob]] | None = None  # token id -> entry, per position
+    hidden_states: GenerateHiddenStates | None = None
 
 
 class GenerateResponse(msgspec.Struct, kw_only=True, omit_defaults=True):

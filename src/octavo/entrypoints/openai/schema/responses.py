@@ -10,7 +10,6 @@ import msgspec
 from octavo.entrypoints.openai.schema.common import RequestBody
 
 _REFUSED: dict[str, tuple[Any, ...]] = {
-    "background": (None, False),
     "conversation": (None,),
     "include": (None, []),
     "max_tool_calls": (None,),
@@ -42,6 +41,7 @@ class ResponsesRequest(RequestBody, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
+    background: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     max_output_tokens: int | None = None

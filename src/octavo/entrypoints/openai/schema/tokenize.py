@@ -1,4 +1,4 @@
-"""Bodies of /tokenize and /detokenize."""
+"""Bodies of /tokenize, /detokenize and /tokenizer_info."""
 
 from __future__ import annotations
 
@@ -50,3 +50,14 @@ class DetokenizeResponse(msgspec.Struct):
     """The text of some tokens."""
 
     prompt: str
+
+
+class TokenizerInfo(msgspec.Struct):
+    """What clients need that write prompts down themselves, and count tokens by /tokenize."""
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+    add_bos_token: bool  # whether a prompt's text gets bos_token in front
+    model_max_length: int  # tokens

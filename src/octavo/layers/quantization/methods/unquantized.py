@@ -37,6 +37,11 @@ class UnquantizedLinear:
         if self.nbytes:
             layer.register_parameter("weight", None)
 
+    @property
+    def bound(self) -> BoundLinear:
+        """The product, once weights are loaded."""
+        return self._bound
+
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """x[T, K] -> [T, N]."""
         return self._bound(x)
@@ -47,4 +52,8 @@ class Unquantized:
 
     def linear_method(self, kernels: KernelSet, prefix: str) -> LinearMethod:
         """A method for one layer; `prefix` makes no difference."""
+        return UnquantizedLinear(kernels)
+
+    def vocabulary_method(self, kernels: KernelSet, prefix: str) -> LinearMethod:
+        """The same as for other layers."""
         return UnquantizedLinear(kernels)

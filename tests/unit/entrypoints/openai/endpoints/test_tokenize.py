@@ -28,6 +28,15 @@ async def test_a_conversation_has_the_tokens_that_chat_would_run(client):
     assert shorter["count"] == body["count"] - len("assistant:")
 
 
+async def test_what_clients_need_to_write_prompts(client):
+    body = (await client.get("/tokenizer_info")).json()
+    assert body["eos_token"] == "</s>"
+    assert body["bos_token"] is None
+    assert body["add_bos_token"] is False
+    assert body["chat_template"] == client.engine.tokenizer.chat_template
+    assert body["model_max_length"] == client.engine.config.model.max_model_len
+
+
 async def test_back_and_forth(client):
     text = "a é 東</s>"
     tokens = (await client.post("/tokenize", json={"prompt": text})).json()["tokens"]

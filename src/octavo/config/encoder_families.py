@@ -1,0 +1,93 @@
+"""ENCODERS: architectures whose tokens see the whole text, and which keep nothing in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from octavo.config.families import GELU_TANH, Family
+
+_ACTIVATIONS = ("gelu", *GELU_TANH, "relu", "silu")
+_LAYER_NORM = {"rms_norm_eps": "layer_norm_eps"}
+
+_BERT = Family(
+    qkv_bias=True,
+    o_bias=True,
+    mlp_bias=True,
+    gated_mlp=False,
+    activations=_ACTIVATIONS,
+    rotates="never",
+    names=_LAYER_NORM,
+    defaults={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    },
+    only={
+        "position_embedding_type": (None, "absolute"),
+        "is_decoder": (None, False),
+        "add_cross_attention": (None, False),
+    },
+)
+_ROBERTA = Family(
+    qkv_bias=True,
+    o_bias=True,
+    mlp_bias=True,
+    gated_mlp=False,
+    activations=_ACTIVATIONS,
+    rotates="never",
+    names=_LAYER_NORM,
+    defaults={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "pad_token_id": 1,
+    },
+    only=_BERT.only,
+)
+
+# By the name of an architecture without what says its head ("BertModel", "BertForMaskedLM").
+ENCODERS: Mapping[str, Family] = {
+    "Bert": _BERT,
+    "Roberta": _ROBERTA,
+    "XLMRoberta": _ROBERTA,
+    "Camembert": _ROBERTA,
+    "MPNet": Family(
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        gated_mlp=False,
+        activations=_ACTIVATIONS,
+        rotates="never",
+        names=_LAYER_NORM,
+        defaults={
+            "hidden_act": "gelu",
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 512,
+            "pad_token_id": 1,
+            "relative_attention_num_buckets": 32,
+        },
+    ),
+    "DistilBert": Family(
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        gated_mlp=False,
+        activations=_ACTIVATIONS,
+        rotates="never",
+        names={
+            "hidden_size": "dim",
+            "intermediate_size": "hidden_dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "hidden_act": "activation",
+            "rms_norm_eps": "layer_norm_eps",
+        },
+        defaults={
+            "activation": "gelu",
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 512,
+        },
+    ),
+}

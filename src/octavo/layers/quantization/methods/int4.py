@@ -1,0 +1,20 @@
+"""int4: weights rounded to 4 bits while they are read, scale and minimum for every 32 inputs."""
+
+from __future__ import annotations
+
+from octavo.kernels.op import KernelSet
+from octavo.layers.quantization.interface import LinearMethod
+from octavo.layers.quantization.packed import PackedLinearMethod
+from octavo.layers.quantization.rounding import round_to_int4, round_to_int8
+
+
+class Int4:
+    """Every linear layer and embedding rounds its weight."""
+
+    def linear_method(self, kernels: KernelSet, prefix: str) -> LinearMethod:
+        """A method for the layer at `prefix`."""
+        return PackedLinearMethod(kernels, prefix, round_to_int4)
+
+    def vocabulary_method(self, kernels: KernelSet, prefix: str) -> LinearMethod:
+        """8 bits: rounded to 4, they cost more right tokens than all other layers together."""
+        return PackedLinearMethod(kernels, prefix, round_to_int8)

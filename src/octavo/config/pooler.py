@@ -49,7 +49,6 @@ class PoolerConfig:
     step_tag_id: int | None = None
     returned_token_ids: tuple[int, ...] | None = None
     lower_case: bool = False  # texts are brought to lower case before they are tokenized
-    classifier_from_token: tuple[str, ...] = ()  # labels' rows of the output projection
 
     @property
     def tasks(self) -> tuple[PoolingTask, ...]:

@@ -132,6 +132,7 @@ def choose_pooler(
     width = dense[-1].out_features if dense else arch.hidden_size
     normalizes = not modules or any(module.kind == "Normalize" for module in modules)
     labels = () if found.head == "embed" else _labels(hf_config)
+    _refuse_token_labels(found, hf_config)
     dimensions, matryoshka, choices = _matryoshka(hf_config, asked, width)
     tokens = asked.get("returned_token_ids")
     return PoolerConfig(
@@ -151,7 +152,6 @@ def choose_pooler(
         step_tag_id=_of_type(asked, "step_tag_id", int, None),
         returned_token_ids=None if tokens is None else tuple(map(int, tokens)),
         lower_case=bool(sentence and sentence.transformer.get("do_lower_case")),
-        classifier_from_token=_token_labels(found, hf_config),
     )
 
 
@@ -210,22 +210,18 @@ def _labels(hf_config: Mapping[str, Any]) -> tuple[str, ...]:
     if named:
         return tuple(str(named[key]) for key in sorted(named, key=int))
     count = hf_config.get("num_labels")
-    if count is None and hf_config.get("classifier_from_token"):
-        count = 1
     return tuple(f"LABEL_{index}" for index in range(2 if count is None else int(count)))
 
 
-def _token_labels(found: PoolingArchitecture, hf_config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Tokens whose logits a generator scores texts by (Qwen3-Reranker's "no" and "yes")."""
+def _refuse_token_labels(found: PoolingArchitecture, hf_config: Mapping[str, Any]) -> None:
+    """Scores by the logits of two tokens (Qwen3-Reranker as published) are not computed."""
     tokens = hf_config.get("classifier_from_token")
-    if found.head != "classify" or not tokens:
-        return ()
-    if found.is_encoder or len(tokens) != 2:
+    if found.head == "classify" and tokens:
         raise ConfigError(
-            f"classifier_from_token={tokens!r} in the model's config: expected two tokens, of a "
-            "model that generates text"
+            f"classifier_from_token={tokens!r} in the model's config: octavo has no scores by the "
+            "logits of tokens; convert the checkpoint to one with a score layer "
+            "(...ForSequenceClassification)"
         )
-    return tuple(map(str, tokens))
 
 
 def _seq_pooling(

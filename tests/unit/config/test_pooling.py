@@ -177,6 +177,12 @@ def test_what_is_done_to_scores(cpu, entries, activation):
     assert pooler.scores_pairs == (len(pooler.labels) == 1)
 
 
+def test_scores_by_the_logits_of_tokens_are_refused(cpu):
+    architectures = {"architectures": ["BertForSequenceClassification"]}
+    with pytest.raises(ConfigError, match=r"classifier_from_token=.*convert the checkpoint"):
+        config_of(cpu, {**BERT, **architectures, "classifier_from_token": ["no", "yes"]})
+
+
 def test_matryoshka_dimensions(cpu):
     pooler = config_of(cpu, BERT | {"matryoshka_dimensions": [8, 16]}).model.pooler
     assert (pooler.matryoshka, pooler.matryoshka_dimensions) == (True, (8, 16))

@@ -30,7 +30,14 @@ _INLINE_CHARS = 4096  # more is tokenized in a thread
 _BFLOAT16_SHIFT = 16
 
 
-async def text_prompts(context: ServerContext, body: TextsBody) -> list[PoolingPrompt]:
+async def pool_texts(
+    context: ServerContext, body: TextsBody, params: PoolingParams, request_id: str
+) -> list[PooledOutput]:
+    """The result of every text of `input`, in their order. Raises RequestError; see `pool`."""
+    return await pool(context, body, await _text_prompts(context, body), params, request_id)
+
+
+async def _text_prompts(context: ServerContext, body: TextsBody) -> list[PoolingPrompt]:
     """The prompts of `input`, in their order. Raises RequestError."""
     texts, ids = _sources(body.input)
     tokens, keep = _tokens(context), body.truncate_prompt_tokens

@@ -81,7 +81,7 @@ def native_library() -> ctypes.CDLL | None:
         logger.info("CPU kernels: PyTorch's (OCTAVO_CPU_KERNELS=torch)")
         return None
     try:
-        library = load(build(envs.cache_root() / "native"))
+        library = _load_built(_SOURCE, _SIGNATURES)
     except NativeUnavailable as error:
         if choice == "native":
             raise ConfigError(
@@ -92,6 +92,24 @@ def native_library() -> ctypes.CDLL | None:
         return None
     logger.info("CPU kernels: native, %d floats per vector", library.octavo_lanes())
     return library
+
+
+def companion_library(source: Path, signatures: Signatures, without: str) -> ctypes.CDLL | None:
+    """Another C file's library, or None where PyTorch's kernels are to be used.
+
+    If that is for a fault the log says so, after `without`: what goes on without the library.
+    """
+    if native_library() is None:
+        return None
+    try:
+        return _load_built(source, signatures)
+    except NativeUnavailable as error:
+        logger.warning("%s: %s", without, error)
+        return None
+
+
+def _load_built(source: Path, signatures: Signatures) -> ctypes.CDLL:
+    return load(build(envs.cache_root() / "native", source), signatures)
 
 
 def build(folder: Path, source: Path | None = None) -> Path:

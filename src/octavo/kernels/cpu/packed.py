@@ -12,10 +12,9 @@ from typing import Final
 import torch
 
 from octavo.checkpoints.group_codes import GroupCodes
-from octavo.kernels.cpu.library import NativeUnavailable, Signatures, build, load, native_library
+from octavo.kernels.cpu.library import Signatures, companion_library
 from octavo.kernels.packed_weights import PackedKernels
 from octavo.kernels.reference.packed import TorchPacked
-from octavo.utils import envs
 from octavo.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -155,12 +154,8 @@ def packed_kernels() -> PackedKernels:
 
     The choice is logged once.
     """
-    kernels: PackedKernels = TorchPacked()
-    if native_library() is not None:
-        try:
-            library = load(build(envs.cache_root() / "native", _SOURCE), _SIGNATURES)
-            kernels = NativePacked(library)
-        except NativeUnavailable as error:
-            logger.warning("packed weights: PyTorch's kernels, many times slower: %s", error)
+    without = "packed weights: PyTorch's kernels, many times slower"
+    library = companion_library(_SOURCE, _SIGNATURES, without)
+    kernels: PackedKernels = TorchPacked() if library is None else NativePacked(library)
     logger.info("packed weights: %s", kernels.name)
     return kernels

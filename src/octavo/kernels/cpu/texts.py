@@ -10,11 +10,7 @@ from typing import Final
 
 import torch
 
-from octavo.kernels.cpu.library import NativeUnavailable, Signatures, build, load, native_library
-from octavo.utils import envs
-from octavo.utils.logging import get_logger
-
-logger = get_logger(__name__)
+from octavo.kernels.cpu.library import Signatures, companion_library
 
 _SOURCE: Final = Path(__file__).with_name("texts.c")
 _SIGNATURES: Final[Signatures] = {
@@ -93,11 +89,5 @@ class TextKernels:
 @functools.cache
 def text_kernels() -> TextKernels | None:
     """The kernels, or None where PyTorch's are to be used, as for the others."""
-    if native_library() is None:
-        return None
-    try:
-        library = load(build(envs.cache_root() / "native", _SOURCE), _SIGNATURES)
-    except NativeUnavailable as error:
-        logger.warning("encoders run PyTorch's kernels: %s", error)
-        return None
-    return TextKernels(library)
+    library = companion_library(_SOURCE, _SIGNATURES, "encoders run PyTorch's kernels")
+    return None if library is None else TextKernels(library)

@@ -6,7 +6,7 @@ import time
 
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import Endpoint, Reply, RequestInfo, json_reply
-from octavo.entrypoints.openai.pooling import array_writer, pool, text_prompts, usage_of
+from octavo.entrypoints.openai.pooling import array_writer, pool_texts, usage_of
 from octavo.entrypoints.openai.schema.pooling import (
     EmbeddingData,
     EmbeddingRequest,
@@ -27,8 +27,7 @@ async def create_embeddings(
     )
     write = array_writer(body)
     response_id = f"embd-{body.request_id or info.id}"
-    prompts = await text_prompts(context, body)
-    outputs = await pool(context, body, prompts, params, response_id)
+    outputs = await pool_texts(context, body, params, response_id)
     return json_reply(
         EmbeddingResponse(
             id=response_id,

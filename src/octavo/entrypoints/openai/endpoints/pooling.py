@@ -6,7 +6,7 @@ import time
 
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import Endpoint, Reply, RequestInfo, json_reply
-from octavo.entrypoints.openai.pooling import array_writer, pool, text_prompts, usage_of
+from octavo.entrypoints.openai.pooling import array_writer, pool_texts, usage_of
 from octavo.entrypoints.openai.schema.pooling import (
     ClassificationData,
     ClassificationResponse,
@@ -30,8 +30,7 @@ async def create_pooling(context: ServerContext, info: RequestInfo, body: Poolin
     )
     write = array_writer(body)
     response_id = f"pool-{body.request_id or info.id}"
-    prompts = await text_prompts(context, body)
-    outputs = await pool(context, body, prompts, params, response_id)
+    outputs = await pool_texts(context, body, params, response_id)
     return json_reply(
         PoolingResponse(
             id=response_id,
@@ -54,8 +53,7 @@ async def classify(context: ServerContext, info: RequestInfo, body: ClassifyRequ
         truncate_prompt_tokens=body.truncate_prompt_tokens,
     )
     response_id = f"classify-{body.request_id or info.id}"
-    prompts = await text_prompts(context, body)
-    outputs = await pool(context, body, prompts, params, response_id)
+    outputs = await pool_texts(context, body, params, response_id)
     pooler = context.engine.config.model.pooler
     labels = () if pooler is None else pooler.labels
     return json_reply(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -77,9 +77,14 @@ class PagedModel:
         return Sequence(self._slots.pop())
 
     @torch.inference_mode()
-    def step(self, rows: list[tuple[Sequence, list[int]]]) -> list[torch.Tensor]:
-        """Append each row's tokens to its sequence; logits [tokens of the row, V] per row."""
+    def step(self, rows: list[tuple[Sequence, list[int]]], read=None) -> list[torch.Tensor]:
+        """Append each row's tokens to its sequence; logits [tokens of the row, V] per row.
+
+        With `read`, indices of tokens, those of other tokens are not defined.
+        """
         context, positions = self._context(rows)
+        if read is not None:
+            context = replace(context, read=torch.tensor(read, dtype=torch.int64))
         ids = torch.tensor([token for _, tokens in rows for token in tokens])
         hidden = self.model.forward(ids, positions, context)
         logits = self.model.compute_logits(hidden)

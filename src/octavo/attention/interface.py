@@ -152,10 +152,11 @@ class EncoderParams:
     scale: float  # scores are q . k * scale
     num_heads: int
     head_size: int
+    reach: int | None = None  # tokens further apart don't see each other; None: all do
 
 
 class EncoderAttention(Protocol):
-    """Attention in which every token of a text sees the whole text; made for one step."""
+    """Attention in which tokens see those before and behind them; made for one step."""
 
     def __call__(
         self,
@@ -178,3 +179,6 @@ class AttentionContext:
     caches: Mapping[str, LayerCache]  # by layer name; the same object for every step
     groups: Sequence[GroupStep[object]]
     encoder: EncoderAttention | None = None  # of an encoder, which has neither
+    # [S] int64, ascending: the tokens whose hidden states will be read, where a model may leave
+    # those of others undefined; None: all.
+    read: torch.Tensor | None = None

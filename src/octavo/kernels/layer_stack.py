@@ -82,10 +82,13 @@ class LayerStack(Protocol):
         residual: torch.Tensor,
         positions: torch.Tensor,
         groups: Sequence[StackGroup],
+        read: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """x[T, H] normed, residual[T, H], positions[T] int64 -> the last norm's output [T, H].
 
-        `x` and `residual` are written over.
+        `x` and `residual` are written over. With `read`, [S] int64 ascending, the output is
+        defined for these tokens only: the last layer then computes no more of the others than
+        their keys and values.
         """
         ...
 

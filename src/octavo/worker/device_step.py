@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -53,7 +54,7 @@ class DeviceStep:
     def forward(self, plan: StepPlan, shape: StepShape) -> tuple[InputBatch, torch.Tensor]:
         """The step's tensors, padded to `shape`, and hidden states [T, H]."""
         batch = self.inputs.tensors(plan, shape)
-        context = self._attention.context(batch)
+        context = replace(self._attention.context(batch), read=self.head.read(batch))
         for hook in self._hooks:
             hook.before_forward(batch)
         layers = self._states.layers(plan)

@@ -116,6 +116,10 @@ class Head(Protocol):
         """
         ...
 
+    def read(self, batch: InputBatch) -> torch.Tensor | None:
+        """The tokens whose hidden states this will read, [S] int64 ascending; None: all."""
+        ...
+
     def variant(self, plan: StepPlan) -> Variant:
         """How far the step's sampling goes."""
         ...

@@ -30,6 +30,8 @@ typedef struct {
     const int64_t *positions;      /* [T] */
     float *x, *residual;           /* [T][H]: what is normed; the stream */
     float *qkv, *attended, *inner; /* [T][(Hq + 2 Hkv) D], [T][Hq D], [T][I] */
+    const int64_t *read;           /* [num_read], ascending, or none: the tokens to be read */
+    int64_t num_read;
 } step_t;
 
 /* What the threads of a step share. */
@@ -64,12 +66,27 @@ static void rope_part(const rope_t *rope, float *qkv, const int64_t *positions,
         rope_token(rope, qkv + t * width, positions[t], slots[t]);
 }
 
+/* Behind the last attention only the tokens that are read matter: bring them to the front. */
+static void keep_read(const step_t *s, int64_t heads, int64_t H) {
+    for (int64_t i = 0; i < s->num_read; i++) {
+        memmove(s->attended + i * heads, s->attended + s->read[i] * heads, heads * sizeof(float));
+        memmove(s->residual + i * H, s->residual + s->read[i] * H, H * sizeof(float));
+    }
+}
+
+/* And what became of them back to their places. */
+static void return_read(const step_t *s, int64_t H) {
+    for (int64_t i = s->num_read - 1; i >= 0; i--)
+        memmove(s->x + s->read[i] * H, s->x + i * H, H * sizeof(float));
+}
+
 /* This thread's part of a layer. */
-static void layer_part(const stack_t *stack, const layer_t *l, int64_t *counters) {
+static void layer_part(const stack_t *stack, const layer_t *l, int is_last, int64_t *counters) {
     const step_t *s = stack->step;
     const group_t *group = stack->groups + l->group;
     const rope_t *rope = &l->rope;
-    const int64_t T = s->T, H = l->qkv.K, threads = omp_get_num_threads();
+    const int64_t H = l->qkv.K, threads = omp_get_num_threads();
+    int64_t T = s->T;
     float *scratch = stack->scratch + omp_get_thread_num() * stack->floats;
     const attention_t attention = {
         s->qkv,   l->qkv.N, rope->pages,      rope->page_stride, s->attended,  rope->Hq,
@@ -81,6 +98,11 @@ static void layer_part(const stack_t *stack, const layer_t *l, int64_t *counters
 #pragma omp barrier
     attention_part(&attention, stack->plans + l->group, scratch, counters + 1);
 #pragma omp barrier
+    if (is_last && s->read) {
+#pragma omp single
+        keep_read(s, l->out.K, H);
+        T = s->num_read;
+    }
     linear_part(&l->out, ADD, s->attended, s->residual, T, counters + 2, threads);
 #pragma omp barrier
     norm_part(s->residual, l->mlp_norm, s->x, T, H, l->mlp_eps);

@@ -83,6 +83,8 @@ class _Step(ctypes.Structure):
         ("qkv", c_void_p),
         ("attended", c_void_p),
         ("inner", c_void_p),
+        ("read", c_void_p),
+        ("num_read", c_int64),
     )
 
 
@@ -122,6 +124,7 @@ class NativeLayerStack:
         residual: torch.Tensor,
         positions: torch.Tensor,
         groups: Sequence[StackGroup],
+        read: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See LayerStack."""
         num_tokens = x.shape[0]
@@ -132,6 +135,8 @@ class NativeLayerStack:
             x.data_ptr(),
             residual.data_ptr(),
             *(part.data_ptr() for part in room),
+            None if read is None else read.data_ptr(),
+            num_tokens if read is None else read.shape[0],
         )
         described = (_Group * len(groups))(
             *(

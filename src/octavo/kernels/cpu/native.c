@@ -111,8 +111,8 @@ int octavo_attention(const float *q, int64_t q_stride, const float *pages, int64
 }
 
 /* All layers of a decoder, whose heads have one shape and whose MLPs an inner size that is a
- * multiple of PANEL. Tokens of no row are computed as if they attended to nothing. Returns 0, or -1
- * without memory. */
+ * multiple of PANEL. Tokens of no row are computed as if they attended to nothing; the output of
+ * tokens that are not read is not defined. Returns 0, or -1 without memory. */
 int octavo_layers(const layer_t *layers, int64_t count, const group_t *groups, int64_t num_groups,
                   const step_t *step) {
     const layer_t *first = layers;
@@ -125,7 +125,8 @@ int octavo_layers(const layer_t *layers, int64_t count, const group_t *groups, i
     if (!failed)
 #pragma omp parallel num_threads(threads)
         for (int64_t i = 0; i < count; i++)
-            layer_part(&stack, layers + i, stack.counters + i * COUNTERS);
+            layer_part(&stack, layers + i, i + 1 == count, stack.counters + i * COUNTERS);
+    if (!failed && step->read) return_read(step, first->qkv.K);
     free_stack(&stack, num_groups);
     return failed;
 }

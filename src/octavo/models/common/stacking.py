@@ -45,13 +45,16 @@ class StackedLayers:
         positions: torch.Tensor,
         step: AttentionContext,
     ) -> torch.Tensor:
-        """x[T, H] normed, residual[T, H], both written over -> what the last norm gives, [T, H]."""
+        """x[T, H] normed, residual[T, H], both written over -> what the last norm gives, [T, H].
+
+        It is defined for the tokens that are read.
+        """
         if step.caches is not self._caches:
             caches = [step.caches[name] for name in self._names]
             self._stack.place([StackCache(cache.kv, cache.group) for cache in caches])
             self._caches = step.caches
         groups = [StackGroup(group.slot_mapping, group.metadata) for group in step.groups]
-        return self._stack(x, residual, positions, groups)
+        return self._stack(x, residual, positions, groups, step.read)
 
 
 def stacked(

@@ -36,6 +36,11 @@ class GenerationHead:
         """See Head."""
         self._state.warm_up(self._model.compute_logits(self._hidden))
 
+    def read(self, batch: InputBatch) -> torch.Tensor | None:
+        """See Head."""
+        all_tokens = batch.all_sample or self._prompt_logprobs.rows(batch.plan)
+        return None if all_tokens else batch.logits_index
+
     def variant(self, plan: StepPlan) -> Variant:
         """See Head."""
         return self._state.variant(sampled_slots(plan))

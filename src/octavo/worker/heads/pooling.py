@@ -55,6 +55,10 @@ class PoolingHead:
     def warm_up(self) -> None:
         """See Head."""
 
+    def read(self, batch: InputBatch) -> torch.Tensor | None:
+        """See Head."""
+        return None
+
     def variant(self, plan: StepPlan) -> Variant:
         """See Head: rows differ in what they ask for, which the host knows."""
         return Variant.HOST

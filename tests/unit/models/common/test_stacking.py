@@ -71,6 +71,25 @@ def test_bits_are_those_of_the_layers_one_by_one(load, family):
     assert torch.equal(run(model), together)
 
 
+@pytest.mark.parametrize("family", ["llama-biases", "mistral-window", "qwen3"])
+@pytest.mark.parametrize("read", [[], [0], [44], [7, 8, 44], [6, 7, 20], list(range(45))])
+def test_tokens_that_are_read_have_the_same_bits(load, family, read):
+    model = load(family)
+
+    def logits(read):
+        paged = PagedModel(model)
+        a, b, c = (paged.sequence() for _ in range(3))
+        paged.step([(a, [1, 2, 3]), (b, list(range(3, 14)))], None if read is None else [])
+        ids = torch.arange(45).tolist()
+        first = torch.cat(paged.step([(a, ids[:7]), (b, ids[7:8]), (c, ids[8:])], read))
+        # What was not read has left its keys and values all the same.
+        return first, torch.cat(paged.step([(a, [5]), (b, [6]), (c, [7])]))
+
+    (some, after), (every, expected) = logits(read), logits(None)
+    assert torch.equal(some[read], every[read])
+    assert torch.equal(after, expected)
+
+
 def test_another_block_size(load):
     model = load("qwen3")
     assert torch.equal(run(model, block_size=4), run(model, block_size=32))

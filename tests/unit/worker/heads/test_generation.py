@@ -80,3 +80,21 @@ def test_tokens_of_every_variant(folder, monkeypatch, kinds, variant):
     drawn, met = generate(folder, kinds, monkeypatch, draws=True)
     assert drawn == staged
     assert variant in met
+
+
+def test_states_that_no_sampling_reads_need_not_be_computed(folder, monkeypatch):
+    # Chunks that end inside a prompt, beside rows that sample and one that wants every logprob.
+    kinds = [GREEDY, {}, {**GREEDY, "prompt_logprobs": 1}, {**GREEDY, "max_tokens": 3}, {}, GREEDY]
+    read, counts = GenerationHead.read, set()
+
+    def noted(self, batch):
+        chosen = read(self, batch)
+        counts.add(None if chosen is None else len(chosen))
+        return chosen
+
+    monkeypatch.setattr(GenerationHead, "read", noted)
+    found, _ = generate(folder, kinds, monkeypatch, draws=True)
+    assert None in counts
+    assert counts - {None}
+    monkeypatch.setattr(GenerationHead, "read", lambda self, batch: None)
+    assert generate(folder, kinds, monkeypatch, draws=True)[0] == found

@@ -29,14 +29,17 @@ def main(url: str) -> None:
     )
     print("stream:", "".join(chunk.choices[0].delta.content or "" for chunk in stream))
 
-    # One name for several servers; the router takes another one when a server is away.
+    # When a server is away, the router asks the next one.
     away = server | {"api_base": "http://127.0.0.1:9/v1"}
     router = litellm.Router(
-        model_list=[{"model_name": "any", "litellm_params": one} for one in (away, server)],
-        num_retries=3,
-        retry_after=0,
+        model_list=[
+            {"model_name": name, "litellm_params": one}
+            for name, one in (("first", away), ("second", server))
+        ],
+        fallbacks=[{"first": ["second"]}],
+        num_retries=0,
     )
-    answer = router.completion("any", messages=QUESTION, temperature=0, max_tokens=16)
+    answer = router.completion("first", messages=QUESTION, temperature=0, max_tokens=16)
     print("router:", answer.choices[0].message.content)
 
 

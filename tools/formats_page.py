@@ -28,8 +28,8 @@ INTRO = """# Formats and places
 
 `--model` takes a folder, a `.gguf` file, a Hugging Face id (`owner/name`) or a URL. Whatever the
 form, `octavo plan` reads headers only, and a start names every tensor that is missing, extra or of
-another shape before it reads one. Nothing in a checkpoint is ever run: pickles are interpreted (see
-below), remote code is not loaded, with `--trust-remote-code` or without.
+another shape before it reads one. Nothing in a checkpoint is run unasked: pickles are interpreted
+(see below), Python files are left alone without `--trust-remote-code`.
 
 ## Forms of weights
 
@@ -44,7 +44,8 @@ REMARKS = {
     "sharded_state": "what `LLM.save_sharded_state(path)` writes: the parameters as a rank holds "
     "them, with configuration and tokenizer, of whatever form the model came in",
     "mistral": "names and row orders of Mistral's own code; with `params.json` "
-    "(`--config-format mistral`; by itself where there is no config.json) and `tekken.json`",
+    "(`--config-format mistral`; by itself where there is no config.json) and `tekken.json` or "
+    "`tokenizer.model.v3`",
     "pt": "files of `torch.save`, the newer (zip) and the older kind",
 }
 PICKLES = """
@@ -55,10 +56,35 @@ that plain tensors need, takes the names of tensor types from a table, and refus
 first name that is not in it (`its pickle names posix.system`). Offsets, shapes and strides are
 checked against the file. The data are mapped, not copied.
 
-### Mistral's tokenizer
+### Tokenizers without a tokenizer.json
 
-A `tekken.json` becomes a tokenizer with the same ids. Where the folder has no chat template, its
-version gives one for conversations of text; for tools give `--chat-template`.
+| file | what comes of it |
+|---|---|
+| `tekken.json` | Mistral's newer tokenizer, with the same ids |
+| `tokenizer.model.v3`, of several the latest | Mistral's older one, read as the next |
+| `tokenizer.model` | SentencePiece's BPE, the same ids; a unigram model is refused |
+
+Where a folder of Mistral's files has no chat template, the tokenizer's version gives one (1, 2, 3
+and 7 of SentencePiece; 3, 7, 11 and 13 of tekken): the tokens are those of mistral-common
+(`tests/unit/checkpoints/test_tekken_template.py`), with tools from version 3 on and thinking in
+version 13. Other versions need `--chat-template`.
+
+### Python code that comes with a model
+
+Some models bring their own classes (`auto_map` in config.json, files such as `modeling_x.py`). A
+start without `--trust-remote-code` names the class that it would have to run, and ends. With it:
+
+- The model's class runs through the [Transformers backend](models.md), so it must let its attention
+  be replaced (`_supports_attention_backend`), as transformers 5 asks of its own. Code written for
+  older versions often does not, and is refused with the reason.
+- A tokenizer's class is run where there is no tokenizer.json, and made into one. One over the
+  `tokenizers` package always can be; one in Python where transformers has a conversion for it, and
+  only if the ids of some texts stay the same.
+- Where octavo has a class of its own, or there is a tokenizer.json, no code is run, asked or not.
+
+transformers copies the files to `HF_MODULES_CACHE` and imports them there. Read them before: they
+may do all that you may. `octavo plan` runs the configuration's file alone. Of hubs and object
+stores the Python files are fetched with the configuration; from a web folder they are not.
 
 ## GGUF
 
@@ -68,7 +94,9 @@ chat template come from its metadata.
 ### Architectures
 
 The families marked with a star have been written by llama.cpp's own converter from small models,
-and give back every weight and setting (`tests/unit/checkpoints/test_gguf_families.py`).
+and give back every weight and setting (`tests/unit/checkpoints/test_gguf_families.py`). `bert` is
+also RoBERTa, XLM-RoBERTa and DistilBERT; such a file, and a generator's that has `pooling_type`,
+makes embeddings as [embeddings.md](embeddings.md) says.
 
 | general.architecture | becomes | |
 |---|---|---|
@@ -87,8 +115,9 @@ unpacked when they are read.
 TOKENIZERS = """
 ### Tokenizers
 
-`tokenizer.ggml.model` is `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
-For the former `tokenizer.ggml.pre` names how texts are cut:
+`tokenizer.ggml.model` is `gpt2` (byte-level BPE), `llama` (SentencePiece BPE with byte fallback),
+`bert` (WordPiece) or `t5` (SentencePiece unigram, as XLM-RoBERTa has it). For `gpt2`,
+`tokenizer.ggml.pre` names how texts are cut:
 
 {names}.
 
@@ -107,15 +136,19 @@ cache (`MODELSCOPE_CACHE`), or `--download-dir` |
 Of a repository or folder only configuration, tokenizer and the weights of one form are fetched.
 
 - **Mirrors**: `HF_ENDPOINT` and `MODELSCOPE_ENDPOINT` name other servers of the same kind;
-  `AWS_ENDPOINT_URL` one that speaks S3.
+  `AWS_ENDPOINT_URL` one that speaks S3, `GOOGLE_BASE_URL` and `AZURE_STORAGE_ENDPOINT`
+  (`http://host:10000/account`) ones that speak as Google's and Azure's do.
 - **Credentials** come from the environment: `HF_TOKEN`, `MODELSCOPE_API_TOKEN`,
   `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_REGION`, `GOOGLE_APPLICATION_CREDENTIALS`,
-  `AZURE_STORAGE_ACCOUNT_NAME` and `AZURE_STORAGE_ACCOUNT_KEY`; `AWS_SKIP_SIGNATURE=1` for a public
-  bucket. Profiles of `~/.aws` are not read: `aws configure export-credentials --format env`.
+  `AZURE_STORAGE_ACCOUNT_NAME` and `AZURE_STORAGE_ACCOUNT_KEY`; `AWS_SKIP_SIGNATURE=1`,
+  `GOOGLE_SKIP_SIGNATURE=1` or `AZURE_SKIP_SIGNATURE=1` for a public bucket. Profiles of `~/.aws`
+  are not read: `aws configure export-credentials --format env`.
 - **Downloads from URLs** come in parallel pieces of 8 MiB, 8 at a time, which is all the memory
   they take. A piece that fails is asked for again; what came before a start was broken off is kept,
   and the next start goes on from there. At every start the tags of the remote files are compared:
   what changed is fetched again. If nobody answers, what is there is used, with a warning.
+  Tested against moto (S3), Azurite (Azure) and fake-gcs-server (Google), behind a proxy that cuts
+  answers short (`tests/unit/checkpoints/test_stores.py`).
 - **Progress** of downloads and of loading shows on a terminal, and not elsewhere;
   `TQDM_DISABLE=1` turns it off there too.
 - **Offline**: a local path never uses the network; `HF_HUB_OFFLINE=1` keeps hub ids to the cache.

@@ -93,3 +93,14 @@ def test_the_first_page_leads_to_each():
     text = (ROOT / "docs" / "index.md").read_text()
     names = [p.removeprefix("docs/") for p in PAGES if p.startswith("docs/") and "decis" not in p]
     assert [name for name in names if name != "index.md" and f"]({name})" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "folder"),
+    [("cases.md", "tests"), ("glossary.md", "src/octavo")],
+)
+def test_files_that_pages_name_exist(page, folder):
+    text = prose(ROOT / "docs" / page)
+    named = set(re.findall(r"`([\w./-]+/(?:[\w-]+\.\w+)?)`", text)) - {"tests/"}
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / folder / path).exists()] == []

@@ -31,6 +31,8 @@ def results(folder, device, **options):
         ("mpnet", "embed", {}),
         ("roberta", "classify", {}),
         ("bert", "token_classify", {}),
+        ("modernbert", "embed", {}),
+        ("modernbert-biases", "classify", {}),
         ("qwen3", "embed", {}),
     ],
 )

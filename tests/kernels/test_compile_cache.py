@@ -54,6 +54,11 @@ def test_triton_finds_the_entries_without_the_list(answer):
     assert answer["new entries"] == []
 
 
+def test_host_code_has_the_same_name_on_every_machine_that_runs_it(answer):
+    (name,) = answer["names of host code"]
+    assert os.uname().machine in name
+
+
 def test_a_broken_entry_is_compiled_again(answer):
     assert not answer["broken loads"]
     assert answer["broken compiles"]

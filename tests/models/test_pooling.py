@@ -116,7 +116,7 @@ def test_text_classification(name, tmp_path):
         assert_close(np.array(output.outputs.probs), softmax)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "qwen3"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "modernbert-biases", "qwen3"])
 def test_token_classification(name, tmp_path):
     theirs = save_pooler(name, tmp_path, "token_classify", num_labels=5)
     with running(tmp_path) as llm:
@@ -125,7 +125,7 @@ def test_token_classification(name, tmp_path):
         assert_close(output.outputs.data, reference_logits(theirs, prompt))
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "qwen3"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "modernbert", "qwen3"])
 def test_cross_encoder(name, tmp_path):
     """A pair is read at once, and BERT is told which text a token is of."""
     theirs = save_pooler(name, tmp_path, "classify", num_labels=1)
@@ -145,6 +145,76 @@ def test_cross_encoder(name, tmp_path):
             assert logit.prompt_token_ids == ids
 
 
+TEMPLATE = "w1 {query} w2 {document} w3 w4"
+
+
+@torch.inference_mode()
+def token_logits(model, ids, tokens):
+    return model(torch.tensor([ids])).logits[0, -1, tokens].double().numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("qwen3", {"tie_word_embeddings": True}),
+        ("qwen3", {"tie_word_embeddings": False}),
+        ("gemma2", {"final_logit_softcapping": 2.0}),  # tied, soft-capped
+        ("llama", {}),
+    ],
+)
+def test_scores_by_the_logits_of_two_tokens(name, changes, tmp_path):
+    """As Qwen3-Reranker is published: the softmax over "no" and "yes" of a generator's logits."""
+    theirs = save_pooler(name, tmp_path, "generate", **changes)
+    overrides = {
+        "architectures": [
+            type(theirs).__name__.replace("ForCausalLM", "ForSequenceClassification")
+        ],
+        "classifier_from_token": ["no", "yes"],
+        "is_original_qwen3_reranker": True,
+    }
+    query, documents = "w5 w6", ["w7 w8 w9", "w1", " ".join(["w11", "w12"] * 30)]
+    options = {"hf_overrides": overrides, "pooler_config": {"pair_template": TEMPLATE}}
+    with running(tmp_path, max_num_batched_tokens=16, **options) as llm:
+        outputs = llm.score(query, documents, use_tqdm=False)
+        labels = llm.classify(["w1 w2"], use_tqdm=False)[0].outputs.probs
+        tokenizer = llm.get_tokenizer()
+    for document, output in zip(documents, outputs, strict=True):
+        text = TEMPLATE.format(query=query, document=document)
+        assert output.prompt_token_ids == tokenizer.encode(text)
+        no, yes = token_logits(theirs, output.prompt_token_ids, [4, 5])
+        assert output.outputs.score == pytest.approx(1 / (1 + np.exp(no - yes)), abs=2e-6)
+    assert len(labels) == 1
+
+
+def test_scores_by_the_logits_of_one_token(tmp_path):
+    """A label for each token of the config, not compared with any other."""
+    theirs = save_pooler("llama", tmp_path, "generate")
+    overrides = {"classifier_from_token": ["yes", "w3", "w4"], "method": "no_post_processing"}
+    with running(tmp_path, convert="classify", hf_overrides=overrides) as llm:
+        outputs = llm.encode(PROMPTS, PoolingParams(use_activation=False), use_tqdm=False)
+    for prompt, output in zip(PROMPTS, outputs, strict=True):
+        assert_close(output.outputs.data, token_logits(theirs, prompt, [5, 9, 10]))
+
+
+def test_the_prompt_of_the_published_reranker(tmp_path):
+    """A query is put into it, unless it comes in it already."""
+    save_pooler("qwen3", tmp_path, "generate")
+    overrides = {
+        "architectures": ["Qwen3ForSequenceClassification"],
+        "classifier_from_token": ["no", "yes"],
+        "is_original_qwen3_reranker": True,
+    }
+    with running(tmp_path, hf_overrides=overrides) as llm:
+        template = llm.config.model.pooler.pair_template
+        (plain,) = llm.score("w5", "w6", use_tqdm=False)
+        query = f"{template.before}w5{template.between}"
+        (wrapped,) = llm.score(query, f"w6{template.after}", use_tqdm=False)
+        expected = llm.get_tokenizer().encode(f"{query}w6{template.after}")
+        parts = llm.get_tokenizer().encode_pair(query, f"w6{template.after}")[0]
+    assert plain.prompt_token_ids == expected
+    assert wrapped.prompt_token_ids == parts
+
+
 def test_calibrated_scores(tmp_path):
     theirs = save_pooler("bert", tmp_path, "classify", num_labels=1)
     with running(tmp_path, pooler_config={"logit_mean": 0.5, "logit_sigma": 2.0}) as llm:
@@ -153,11 +223,12 @@ def test_calibrated_scores(tmp_path):
     assert output.outputs.probs[0] == pytest.approx(1 / (1 + np.exp(-(logit - 0.5) / 2)), abs=1e-5)
 
 
-def test_without_the_c_kernels(tmp_path, monkeypatch):
-    """Texts of like length are padded to one batch; MPNet has a bias by distance besides."""
+@pytest.mark.parametrize("name", ["mpnet", "modernbert"])
+def test_without_the_c_kernels(name, tmp_path, monkeypatch):
+    """Texts of like length are padded to one batch; some have biases or a window besides."""
     monkeypatch.setattr("octavo.worker.encoder_rows.text_kernels", lambda: None)
     monkeypatch.setattr("octavo.layers.text.text_kernels", lambda: None)
-    theirs = save_pooler("mpnet", tmp_path)
+    theirs = save_pooler(name, tmp_path)
     with running(tmp_path) as llm:
         outputs = llm.encode(PROMPTS, PoolingParams(use_activation=False), use_tqdm=False)
     for prompt, output in zip(PROMPTS, outputs, strict=True):

@@ -100,13 +100,6 @@ def test_errors_have_the_clients_classes(claude):
         claude.messages.create(
             model=MODEL, max_tokens=1, messages=[{"role": "user", "content": [image]}]
         )
-    with pytest.raises(anthropic.BadRequestError, match="thinking"):
-        claude.messages.create(
-            model=MODEL,
-            messages=USER,
-            max_tokens=1,
-            thinking={"type": "enabled", "budget_tokens": 1024},
-        )
 
 
 def test_keys(make_server):

@@ -1,6 +1,7 @@
 """Several API processes before one core: one address, sums in the metrics, one fate."""
 
 import asyncio
+import json
 import os
 import signal
 
@@ -91,6 +92,25 @@ def test_a_response_is_found_by_every_process(served):
     for _ in range(8):
         reply = httpx.get(f"{served.url}/v1/responses/{stored['id']}")
         assert reply.json()["output"] == stored["output"]
+
+
+def test_events_of_a_background_response_are_read_through_any_process(served):
+    body = {"input": "a", "max_output_tokens": 200, "background": True, "temperature": 0}
+    # Each by a new connection, which either of the processes may get.
+    made = httpx.post(f"{served.url}/v1/responses", json=body, timeout=60).json()
+    url = f"{served.url}/v1/responses/{made['id']}?stream=true"
+    streams = [httpx.get(url, timeout=60).text for _ in range(6)]
+    assert len(set(streams)) == 1, "those while it is written and those after it"
+    events = [json.loads(line[6:]) for line in streams[0].split("\n") if line[:5] == "data:"]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["response"]["status"] in ("completed", "incomplete")
+    for _ in range(6):
+        rest = httpx.get(f"{url}&starting_after={len(events) - 3}", timeout=60).text
+        assert streams[0].endswith(rest)
+        assert rest.count("event: ") == 2
+    for _ in range(6):
+        httpx.delete(url.partition("?")[0])
+        assert httpx.get(url).status_code == 404
 
 
 def test_they_end_together_and_leave_nothing(served, folder):

@@ -1,6 +1,7 @@
 """Real server processes with tiny models that embed and that score pairs, as clients see them."""
 
 import base64
+import json
 
 import httpx
 import numpy as np
@@ -186,6 +187,31 @@ def test_rerank_and_score(scorer):
     (first, second) = post(scorer, "/rerank", **fields).json()["results"]
     assert [first["index"], second["index"]] == best[:2]
     assert "document" not in first
+
+
+def test_a_reranker_that_is_a_generator(tmp_path):
+    """Qwen3-Reranker as it is published, by the overrides that other servers want."""
+    theirs = save_pooler("qwen3", tmp_path, "generate", max_position_embeddings=512)
+    overrides = {
+        "architectures": ["Qwen3ForSequenceClassification"],
+        "classifier_from_token": ["no", "yes"],
+        "is_original_qwen3_reranker": True,
+    }
+    template = json.dumps({"pair_template": "w1 {query} w2 {document} w3"})
+    flags = ("--hf-overrides", json.dumps(overrides), "--pooler-config", template)
+    process = served(tmp_path, *flags)
+    documents = ["w7 w8 w9", "w20", "w30 w31"]
+    expected = []
+    for document in documents:
+        ids = post(process.url, "/tokenize", prompt=f"w1 w5 w2 {document} w3").json()["tokens"]
+        with torch.inference_mode():
+            logits = theirs(torch.tensor([ids])).logits[0, -1]
+        expected.append(float(torch.softmax(logits[[4, 5]], dim=0)[1]))
+    scores = post(process.url, "/score", queries="w5", documents=documents).json()["data"]
+    ranked = post(process.url, "/v1/rerank", query="w5", documents=documents).json()["results"]
+    assert process.stop() == 0, "".join(process.log[-20:])
+    assert [data["score"] for data in scores] == pytest.approx(expected, abs=1e-5)
+    assert [result["index"] for result in ranked] == sorted(range(3), key=lambda i: -expected[i])
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,14 @@ def test_items_of_earlier_turns(client, server):
     ("fields", "param"),
     [
         ({"background": True, "store": False}, "background"),
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"top_logprobs": 3}, "top_logprobs"),
-        ({"max_tool_calls": 3}, "max_tool_calls"),
+        ({"include": ["file_search_call.results"]}, "include"),
+        ({"truncation": "perhaps"}, "truncation"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": -1}, "top_logprobs"),
+        ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"prompt": {"id": "p"}}, "prompt"),
+        ({"conversation": {"name": "c"}}, "conversation.id"),
+        ({"conversation": "c", "previous_response_id": "r"}, "conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"temperature": 9}, "temperature"),
         ({"max_output_tokens": 100_000}, "max_output_tokens"),
@@ -262,6 +266,37 @@ def test_the_store_is_bounded(make_server):
         assert kept == ids[1:]
         with pytest.raises(openai.NotFoundError):
             client.responses.retrieve(ids[0])
+
+
+def test_a_response_that_is_being_written_is_there_though_the_store_is_full(make_server):
+    server = make_server(responses_store_size=2)
+    slow = {"vllm_xargs": {"sleep": 0.05}}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        running = client.responses.create(
+            model="", input="a", max_output_tokens=200, background=True, extra_body=slow
+        )
+        for _ in range(4):
+            client.responses.create(model="", input="b", max_output_tokens=1)
+        shown = client.responses.retrieve(running.id)
+        assert (shown.id, shown.status) == (running.id, "in_progress")
+        assert client.responses.input_items.list(running.id).data[0].content == "a"
+        assert client.responses.cancel(running.id).status == "cancelled"
+        assert client.responses.retrieve(running.id).status == "cancelled"
+        for _ in range(2):
+            client.responses.create(model="", input="b", max_output_tokens=1)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(running.id)
+
+
+def test_a_response_that_was_deleted_while_it_was_written_stays_deleted(client, server):
+    slow = {"vllm_xargs": {"sleep": 0.02}}
+    stream = iter(ask(client, stream=True, extra_body=slow))
+    response_id = next(stream).response.id
+    client.responses.delete(response_id)
+    *_, last = stream
+    assert last.response.output_text == SCRIPT[:8]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response_id)
 
 
 def test_clients_see_their_own_responses_only(make_server):

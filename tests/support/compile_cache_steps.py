@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import sys
 import time
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 
 import torch
 from triton import knobs
-from triton.runtime import driver
+from triton.runtime import build, driver
 
 from octavo.kernels import inputs, norm
 from octavo.kernels.compile_cache import use_kernel_cache
@@ -130,6 +131,14 @@ def main() -> None:
     listed = read_manifest(folders, "key")
     answer["loader"] = list(launched)
     answer["listed"] = [kernel.name for kernel in listed.kernels]
+
+    # Host code is found too where nothing says which format Python's executable has.
+    names = set()
+    for told in (("64bit", "ELF"), ("64bit", "")):
+        platform.architecture = lambda told=told: told
+        getattr(build.platform_key, "cache_clear", lambda: None)()
+        names.add(build.platform_key())
+    answer["names of host code"] = sorted(names)
 
     # Without the list Triton finds the same entries by itself.
     forget_loaded()

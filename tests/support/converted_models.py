@@ -85,6 +85,11 @@ def _exaone(tensors: Tensors, config: dict) -> Tensors:
 
 
 CONVERSIONS = {
+    "internlm": Conversion(
+        {"architectures": ["InternLMForCausalLM"], "model_type": "internlm", "bias": True},
+        {"num_key_value_heads": "ignored", "attention_bias": "ignored", "head_dim": "ignored"},
+        lambda tensors, config: tensors,
+    ),
     "internlm2": Conversion(
         {"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False},
         {},

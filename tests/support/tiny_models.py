@@ -203,6 +203,10 @@ FAMILIES = {
         WITHOUT_GROUPS
         | {"intermediate_size": LEFT_OUT, "n_layer": 3, "n_head": 6, "initializer_range": 0.1},
     ),
+    "internlm": (
+        transformers.LlamaConfig,
+        WITHOUT_GROUPS | SMALLER | {"attention_bias": True},
+    ),
     "internlm2": (transformers.LlamaConfig, WITHOUT_HEAD_DIM | SMALLER),
     "internlm3": (transformers.LlamaConfig, SMALLER | {"attention_bias": True, "mlp_bias": True}),
     "exaone": (transformers.LlamaConfig, WITHOUT_HEAD_DIM | SMALLER),

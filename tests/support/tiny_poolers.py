@@ -56,12 +56,54 @@ CONFIGS = {
             "initializer_range": 0.3,
         },
     ),
+    "modernbert": (
+        transformers.ModernBertConfig,
+        {key: value for key, value in ENCODER.items() if key != "num_hidden_layers"}
+        | {
+            "num_hidden_layers": 4,
+            "local_attention": 9,
+            "cls_token_id": 2,
+            "sep_token_id": 3,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+        },
+    ),
+    # Every bias there is, a window shorter than most texts, other wavelengths.
+    "modernbert-biases": (
+        transformers.ModernBertConfig,
+        ENCODER
+        | {
+            "local_attention": 6,
+            "norm_bias": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "classifier_bias": True,
+            "classifier_pooling": "mean",
+            "classifier_activation": "silu",
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 300.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+            },
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+        },
+    ),
     "llama": (transformers.LlamaConfig, DECODER),
     "qwen2": (transformers.Qwen2Config, DECODER),
     "qwen3": (transformers.Qwen3Config, DECODER | {"tie_word_embeddings": True}),
     "gemma2": (transformers.Gemma2Config, DECODER | {"sliding_window": 32}),
 }
-ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert")
+ENCODERS = (
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "distilbert",
+    "modernbert",
+    "modernbert-biases",
+)
 DECODERS = ("llama", "qwen2", "qwen3", "gemma2")
 HEADS = {
     "embed": transformers.AutoModel,

@@ -76,10 +76,12 @@ ARCHITECTURES: dict[str, dict] = {
     "bitnet": SHAPE,
     "codegen": GPT | {"rotary_dim": 8},
     "cohere2_moe": EXPERTS | {"sliding_window": 24},
+    "ctrl": GPT | {"dff": 96},
     "cwm": HEADS | {"sliding_window": 24, "num_hidden_layers": 5},
     "deepseek_v2": GROUPED_EXPERTS | LATENT,
     "deepseek_v3": GROUPED_EXPERTS | LATENT,
     "diffllama": SHAPE,
+    "doge": SHAPE,
     "dots1": GROUPED_EXPERTS,
     "ernie4_5": SHAPE | {"head_dim": 16},
     "ernie4_5_moe": EXPERTS | {"moe_num_experts": 4, "moe_k": 2},
@@ -89,10 +91,14 @@ ARCHITECTURES: dict[str, dict] = {
     "glm": HEADS,
     "glm4": HEADS,
     "glm4_moe": GROUPED_EXPERTS,
+    "glm4_moe_lite": GROUPED_EXPERTS | LATENT,
     "gpt_bigcode": GPT,
     "gpt_oss": EXPERTS | {"head_dim": 16, "sliding_window": 24},
     "gptj": GPT | {"rotary_dim": 8},
+    "granite_swa": HEADS | {"sliding_window": 24},
     "granitemoe": EXPERTS | {"attention_multiplier": 0.25, "initializer_range": 0.1},
+    "granitemoehybrid": EXPERTS
+    | {"layer_types": ["attention"] * 3, "shared_intermediate_size": 32},
     "granitemoeshared": EXPERTS
     | {
         "shared_intermediate_size": 32,
@@ -100,11 +106,23 @@ ARCHITECTURES: dict[str, dict] = {
         "initializer_range": 0.1,
     },
     "helium": HEADS,
+    "hunyuan_v1_dense": HEADS,
+    "hunyuan_v1_moe": EXPERTS | {"head_dim": 16, "moe_topk": 2},
+    "hyperclovax": HEADS,
     "jais2": SHAPE,
+    "laguna": EXPERTS | {"head_dim": 16, "sliding_window": 24},
+    "lfm2": SHAPE | {"layer_types": ["conv", "conv", "full_attention"]},
     "llama4_text": EXPERTS | {"head_dim": 16},
+    "mellum": EXPERTS | {"head_dim": 16, "sliding_window": 24},
+    "minicpm3": GROUPED_EXPERTS | LATENT,
     "minimax_m2": EXPERTS | {"head_dim": 16},
+    "ministral": HEADS | {"sliding_window": 24},
     "ministral3": HEADS,
     "mixtral": EXPERTS,
+    "modernbert-decoder": {
+        name: value for name, value in SHAPE.items() if name != "num_key_value_heads"
+    }
+    | {"local_attention": 24},
     "nanochat": SHAPE,
     "nemotron": SHAPE,
     "olmo": SHAPE,
@@ -119,6 +137,7 @@ ARCHITECTURES: dict[str, dict] = {
     "starcoder2": SHAPE | {"sliding_window": 24},
     "vaultgemma": HEADS | {"sliding_window": 24, "query_pre_attn_scalar": 16},
     "xglm": SHAPE | {"d_model": 64, "ffn_dim": 96, "num_layers": 3, "attention_heads": 4},
+    "youtu": GROUPED_EXPERTS | LATENT,
 }
 
 

@@ -18,6 +18,7 @@ from octavo.kernels.cpu.texts import TextKernels
 # Texts of a batch are padded to the longest, which is at most so many times the shortest.
 _MAX_STRETCH = 1.25
 _MAX_SCORES = 16 << 20  # elements of a batch's scores
+_BAND_QUERIES = 256  # of layers that see so far: queries of one product, which share their keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,9 @@ class NativeTextAttention:
     ) -> torch.Tensor:
         """See EncoderAttention."""
         bias = None if distance_bias is None else distance_bias.contiguous()
-        return self._kernels.attention(qkv, self._starts, params.num_heads, params.scale, bias)
+        return self._kernels.attention(
+            qkv, self._starts, params.num_heads, params.scale, bias, params.reach
+        )
 
 
 class TextAttention:
@@ -82,9 +85,7 @@ class TextAttention:
             if distance_bias is not None:
                 bias = _bias_of(distance_bias, batch.length)
                 mask = bias if mask is None else bias + mask
-            if mask is not None:
-                mask = mask.to(q.dtype)
-            rows = F.scaled_dot_product_attention(q, k, v, mask, scale=params.scale)
+            rows = _attend(q, k, v, mask, params)
             out[batch.tokens] = rows.transpose(1, 2).reshape(-1, out.shape[1])[batch.real]
         return out
 
@@ -128,6 +129,37 @@ def _like_rows(lengths: NDArray[np.int64], num_heads: int) -> list[NDArray[np.in
         batches.append(order[begin:end])
         begin = end
     return batches
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    params: EncoderParams,
+) -> torch.Tensor:
+    """q, k, v[R, heads, L, D], mask broadcast to their scores -> [R, heads, L, D]."""
+    length, reach = q.shape[2], params.reach
+    if mask is not None:
+        mask = mask.to(q.dtype)
+    if reach is None or reach >= length - 1:
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=params.scale)
+    out = torch.empty_like(q)
+    at = torch.arange(length, device=q.device)
+    for begin in range(0, length, _BAND_QUERIES):
+        end = min(begin + _BAND_QUERIES, length)
+        first, last = max(begin - reach, 0), min(end + reach, length)
+        sees = (at[first:last] - at[begin:end, None]).abs() <= reach
+        band = torch.zeros(sees.shape, dtype=q.dtype, device=q.device)
+        band.masked_fill_(~sees, -torch.inf)
+        if mask is not None:
+            rows = mask[:, :, begin:end] if mask.shape[2] > 1 else mask
+            band = band + rows[..., first:last]
+        keys = slice(first, last)
+        out[:, :, begin:end] = F.scaled_dot_product_attention(
+            q[:, :, begin:end], k[:, :, keys], v[:, :, keys], band, scale=params.scale
+        )
+    return out
 
 
 def _bias_of(table: torch.Tensor, length: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ ATTENTION_BACKENDS: Registry[type[AttentionBackend[Any]]] = Registry(
     {
         "cpu_native": "octavo.attention.backends.cpu_native:CPUNativeAttention",
         "flash_attn": "octavo.attention.backends.flash_attn:FlashAttention",
+        "flashinfer": "octavo.attention.backends.flashinfer:FlashInferAttention",
         "torch_sdpa": "octavo.attention.backends.torch_sdpa:TorchSDPA",
         "triton": "octavo.attention.backends.triton:TritonAttention",
         "triton_invariant": "octavo.attention.backends.triton_invariant:TritonInvariant",
@@ -23,8 +24,8 @@ ATTENTION_BACKENDS: Registry[type[AttentionBackend[Any]]] = Registry(
 )
 
 # Device type -> names in the order of preference. torch_sdpa plans on the host: on a device that
-# stalls every step, so there it must be asked for. So must be flash_attn, which no measurement has
-# shown to be the faster one (docs/performance.md).
+# stalls every step, so there it must be asked for. So must be flash_attn and flashinfer, which no
+# measurement has shown to be the faster ones (docs/performance.md).
 PREFERENCE = {
     "cpu": ("cpu_native", "torch_sdpa"),
     "cuda": ("triton", "triton_invariant"),

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from octavo.checkpoints import tekken
+from octavo.checkpoints import sentencepiece_model, tekken
 from octavo.checkpoints.mistral_config import hf_config
 from octavo.checkpoints.model_files import ModelFiles, read_json_object
 from octavo.checkpoints.tensors import MappedFiles, RawTensor, TensorHeader
 from octavo.checkpoints.weight_files import SAFETENSORS, WeightForm
 from octavo.types.errors import CheckpointError
+from octavo.utils.registry import Registry
 
 MISTRAL_CONFIG = "params.json"
 MISTRAL_TOKENIZER = "tekken.json"
+# What runs a tokenizer's own code, where that is allowed: imported when it is needed.
+_CODE_READERS: Registry[Callable[[Path], str]] = Registry(
+    "reader of tokenizers in Python",
+    {"transformers": "octavo.models.transformers_tokenizer:tokenizer_json"},
+)
 
 
 class FolderFiles(ModelFiles):
@@ -64,17 +70,19 @@ class FolderFiles(ModelFiles):
             yield name, files.read(name, headers[name])
 
     def tokenizer_json(self) -> str:
-        """The text of tokenizer.json, or of one made of tekken.json."""
+        """The text of tokenizer.json, or of one made of other files or, if allowed, by its code."""
         path = self.path / "tokenizer.json"
         if path.is_file():
             return _text(path)
         if (self.path / MISTRAL_TOKENIZER).is_file():
             return tekken.tokenizer_json(self._tekken())
-        others = [
-            name
-            for name in ("tokenizer.model", "vocab.json", "vocab.txt")
-            if (self.path / name).is_file()
-        ]
+        reference = self._tokenizer_code()
+        if reference is not None:
+            return self._run_tokenizer(reference)
+        pieces = sentencepiece_model.find(self.path)
+        if pieces is not None:
+            return sentencepiece_model.tokenizer_json(sentencepiece_model.read(pieces))
+        others = [name for name in ("vocab.json", "vocab.txt") if (self.path / name).is_file()]
         if others:
             raise CheckpointError(
                 f"{self.path} has {others[0]} and no tokenizer.json; make one with transformers: "
@@ -91,6 +99,10 @@ class FolderFiles(ModelFiles):
         found = self._optional("special_tokens_map.json") | self._optional("tokenizer_config.json")
         if not found and self._uses_tekken():
             return tekken.tokenizer_config(self._tekken())
+        if not found and not (self.path / "tokenizer.json").is_file():
+            pieces = sentencepiece_model.find(self.path)
+            if pieces is not None:
+                return sentencepiece_model.tokenizer_config(sentencepiece_model.read(pieces))
         return found
 
     def chat_templates(self) -> dict[str, str]:
@@ -114,6 +126,34 @@ class FolderFiles(ModelFiles):
         if (self.path / "chat_template.jinja").is_file():
             templates["default"] = _text(self.path / "chat_template.jinja")
         return templates
+
+    def _tokenizer_code(self) -> str | None:
+        """The "module.Class" that auto_map names for the tokenizer, or None."""
+        for config in (self.tokenizer_config(), self._optional("config.json")):
+            named = config.get("auto_map")
+            found = named.get("AutoTokenizer") if isinstance(named, dict) else named
+            # A pair: the class in Python and the one over the `tokenizers` package.
+            found = found if isinstance(found, list) else [found]
+            for reference in reversed(found):
+                if isinstance(reference, str):
+                    return reference
+        return None
+
+    def _run_tokenizer(self, reference: str) -> str:
+        if not self.runs_code:
+            raise CheckpointError(
+                f"{self.path} has no tokenizer.json, and its tokenizer is code that comes with it "
+                f"({reference}), which is not run unless that is asked for: read it, then add "
+                "--trust-remote-code"
+            )
+        try:
+            reader = _CODE_READERS.get("transformers")
+        except ImportError as error:
+            raise CheckpointError(
+                f"the tokenizer of {self.path} ({reference}) needs the package transformers: "
+                f"pip install transformers ({error})"
+            ) from error
+        return reader(self.path)
 
     def _uses_tekken(self) -> bool:
         own = (self.path / "tokenizer.json").is_file()

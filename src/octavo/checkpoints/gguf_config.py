@@ -16,6 +16,21 @@ from octavo.checkpoints.gguf_special import special_entries
 from octavo.checkpoints.tensors import TensorHeader
 from octavo.types.errors import CheckpointError
 
+# Architectures whose texts end in tokens of their own.
+TEXT_ENCODERS = ("bert",)
+
+_NAMED_TOKENS = (
+    ("bos", "bos"),
+    ("eos", "eos"),
+    ("unk", "unknown"),
+    ("pad", "padding"),
+    ("cls", "cls"),
+    ("sep", "seperator"),
+    ("mask", "mask"),
+)
+# Values of {arch}.pooling_type that are one vector of a text; 4 is a classifier's.
+_POOLING = {1: "mean", 2: "cls", 3: "lasttoken"}
+
 
 def hf_config(
     file: GGUFFile, headers: Mapping[str, TensorHeader], tables: Mapping[str, NDArray[np.float32]]
@@ -145,15 +160,22 @@ def generation_config(file: GGUFFile) -> dict[str, Any]:
 def tokenizer_config(file: GGUFFile) -> dict[str, Any]:
     """Special tokens by text, and whether encoding adds the begin and end tokens."""
     config: dict[str, Any] = {}
-    for ours, theirs in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+    for ours, theirs in _NAMED_TOKENS:
         token_id = file.get(f"tokenizer.ggml.{theirs}_token_id")
         if token_id is not None:
             config[f"{ours}_token"] = file.item("tokenizer.ggml.tokens", token_id)
     spm = file.get("tokenizer.ggml.model") == "llama"
     llama3 = file.get("tokenizer.ggml.pre") in ("llama-bpe", "llama3", "llama-v3")
+    if file.get("general.architecture") in TEXT_ENCODERS:
+        return config  # what is around texts is in tokenizer.json
     config["add_bos_token"] = bool(file.get("tokenizer.ggml.add_bos_token", spm or llama3))
     config["add_eos_token"] = bool(file.get("tokenizer.ggml.add_eos_token", False))
     return config
+
+
+def pooling_mode(file: GGUFFile) -> str | None:
+    """How a text's states become one vector, in the words of Sentence Transformers; None: not."""
+    return _POOLING.get(file.get(f"{architecture(file)}.pooling_type"))
 
 
 def chat_templates(file: GGUFFile) -> dict[str, str]:

@@ -94,6 +94,33 @@ def _llama_like(
 
 
 GGUF_FAMILIES: Mapping[str, GGUFFamily] = {
+    # RoBERTa's and DistilBERT's too: their tables of positions and of texts say the difference.
+    "bert": GGUFFamily(
+        architecture="BertModel",
+        model_type="bert",
+        outer={
+            "token_embd": "embeddings.word_embeddings",
+            "token_types": "embeddings.token_type_embeddings",
+            "position_embd": "embeddings.position_embeddings",
+            "token_embd_norm": "embeddings.LayerNorm",
+            "cls": "pooler.dense",
+            "cls.output": "classifier",
+        },
+        layers="encoder.layer",
+        layer={
+            "attn_q": "attention.self.query",
+            "attn_k": "attention.self.key",
+            "attn_v": "attention.self.value",
+            "attn_output": "attention.output.dense",
+            "attn_output_norm": "attention.output.LayerNorm",
+            "ffn_up": "intermediate.dense",
+            "ffn_down": "output.dense",
+            "layer_output_norm": "output.LayerNorm",
+        },
+        names=_LAYER_NORM,
+        fixed={"hidden_act": "gelu"},
+        eps=_LAYER_EPS,
+    ),
     "llama": _llama_like("LlamaForCausalLM", "llama", rows="interleaved"),
     # The same arithmetic as Llama's; only the safetensors files have names of their own.
     "internlm2": _llama_like("LlamaForCausalLM", "llama", rows="interleaved"),

@@ -78,6 +78,10 @@ class GGUFModelFiles(ModelFiles):
         """The templates of the metadata."""
         return gguf_config.chat_templates(self._file)
 
+    def pooling_mode(self) -> str | None:
+        """How a model of embeddings pools, by the metadata."""
+        return gguf_config.pooling_mode(self._file)
+
     @functools.cached_property
     def _file(self) -> GGUFFile:
         return GGUFFile(self.path, self._files)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.types.errors import CheckpointError
+from octavo.utils.registry import Registry
 
 _Bytes = NDArray[np.uint8]
+# The package brings others along, which a front end that reads no blocks does without.
+_GGUF: Registry[Any] = Registry(
+    "part of the gguf package",
+    {"types": "gguf:GGMLQuantizationType", "dequantize": "gguf.quants:dequantize"},
+)
 
 
 def dequantize(name: str, dtype: str, rows: _Bytes) -> NDArray[Any]:
@@ -25,8 +30,8 @@ def dequantize(name: str, dtype: str, rows: _Bytes) -> NDArray[Any]:
         blocks = np.ascontiguousarray(rows).reshape(-1, block_bytes)
         return read(blocks).reshape(*rows.shape[:-1], -1)
     try:
-        kind = gguf.GGMLQuantizationType[dtype]
-        return cast("NDArray[Any]", gguf.quants.dequantize(rows, kind))
+        kind = _GGUF.get("types")[dtype]
+        return cast("NDArray[Any]", _GGUF.get("dequantize")(rows, kind))
     except (KeyError, NotImplementedError) as error:
         raise CheckpointError(
             f"{name} has the GGUF type {dtype}, which the installed gguf package "

@@ -35,10 +35,31 @@ def special_entries(
                 f"{file.path} has norms of queries and keys, which octavo reads from StableLM's "
                 "safetensors files only"
             )
+        case "bert":
+            return _bert(file, headers)
         case "bloom" | "gpt2" | "mpt":
             return _without_rope(file, arch, config)
         case _:
             return {}
+
+
+def _bert(file: GGUFFile, headers: Mapping[str, TensorHeader]) -> dict[str, Any]:
+    """What the tables of positions and of texts say, and what the model ends in."""
+    positions, texts = headers.get("position_embd.weight"), headers.get("token_types.weight")
+    if positions is None:
+        raise CheckpointError(f"{file.path} lacks the tensor position_embd.weight")
+    entries: dict[str, Any] = {
+        "max_position_embeddings": positions.shape[0],
+        "type_vocab_size": 0 if texts is None else texts.shape[0],
+    }
+    scores = headers.get("cls.output.weight")
+    if scores is not None:
+        labels = file.get("bert.classifier.output_labels") or []
+        entries["architectures"] = ["BertForSequenceClassification"]
+        entries["num_labels"] = scores.shape[0]
+        if len(labels) == scores.shape[0]:
+            entries["id2label"] = {str(index): label for index, label in enumerate(labels)}
+    return entries
 
 
 def _llama(config: Mapping[str, Any], headers: Mapping[str, TensorHeader]) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from octavo.checkpoints.gguf_file import GGUFFile
+from octavo.checkpoints.gguf_text_encoders import SPACE, pair_ends, unigram, word_piece
 from octavo.checkpoints.pre_tokenizers import PRE_TOKENIZERS
 from octavo.types.errors import CheckpointError
-
-SPACE = "\u2581"  # how SentencePiece writes a space
 
 
 class TokenType(enum.IntEnum):
@@ -33,7 +32,8 @@ def tokenizer_json(file: GGUFFile) -> str:
     """The text of a tokenizer.json that encodes as the model was trained.
 
     Kinds: "gpt2" is byte-level BPE with the pre-tokenizer rule named by tokenizer.ggml.pre;
-    "llama" is SentencePiece BPE with scores and byte fallback. Raises CheckpointError for other
+    "llama" is SentencePiece BPE with scores and byte fallback, "t5" its unigram model; "bert" is
+    WordPiece. Raises CheckpointError for other
     kinds, an unknown rule, or a vocabulary that is missing.
     """
     kind = file.get("tokenizer.ggml.model")
@@ -48,13 +48,25 @@ def tokenizer_json(file: GGUFFile) -> str:
         raise CheckpointError(f"{file.path} has {len(tokens)} tokens and {len(types)} token types")
     if kind == "gpt2":
         parts = _byte_level(file, tokens, types)
+        if file.get("general.architecture") == "bert":
+            parts["post_processor"] = pair_ends(file, tokens)
     elif kind == "llama":
         parts = _sentencepiece(file, tokens, types)
+    elif kind == "bert":
+        parts = word_piece(file, tokens, types)
+        tokens = [token.removeprefix(SPACE) for token in tokens]
+    elif kind == "t5":
+        parts = unigram(file, tokens)
     else:
         raise CheckpointError(
-            f"{file.path} has the tokenizer kind {kind!r}; octavo builds 'gpt2' and 'llama': "
+            f"{file.path} has the tokenizer kind {kind!r}; octavo builds bert, gpt2, llama, t5: "
             "name a model that has a tokenizer.json with --tokenizer"
         )
+    return whole_tokenizer(tokens, types, parts)
+
+
+def whole_tokenizer(tokens: list[str], types: list[int], parts: dict[str, Any]) -> str:
+    """The text of a tokenizer.json of these parts, in which some kinds of tokens are added ones."""
     added = [
         {
             "id": token_id,
@@ -99,7 +111,19 @@ def _sentencepiece(file: GGUFFile, tokens: list[str], types: list[int]) -> dict[
     scores = file.get("tokenizer.ggml.scores") or []
     if len(scores) != len(tokens):
         raise CheckpointError(f"{file.path} has {len(tokens)} tokens and {len(scores)} scores")
-    prefix = bool(file.get("tokenizer.ggml.add_space_prefix", True))
+    return sentencepiece_bpe(
+        tokens,
+        types,
+        scores,
+        prefix=bool(file.get("tokenizer.ggml.add_space_prefix", True)),
+        unknown=file.get("tokenizer.ggml.unknown_token_id", 0),
+    )
+
+
+def sentencepiece_bpe(
+    tokens: list[str], types: list[int], scores: list[float], *, prefix: bool, unknown: int
+) -> dict[str, Any]:
+    """Parts of a tokenizer.json; `prefix`: every text begins with a space, `unknown`: an id."""
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     normalizers = [{"type": "Prepend", "prepend": SPACE}, replace] if prefix else [replace]
     decoders: list[dict[str, Any]] = [
@@ -109,7 +133,6 @@ def _sentencepiece(file: GGUFFile, tokens: list[str], types: list[int]) -> dict[
     ]
     if prefix:
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    unknown = file.get("tokenizer.ggml.unknown_token_id", 0)
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,

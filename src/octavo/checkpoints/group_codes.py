@@ -68,6 +68,9 @@ class GroupCodes:
         return GroupCodes(self.form, self.codes[rows, inputs], self.scales[rows, groups], minimums)
 
 
-# Online quantization: symmetric in 8 bits, from the least to the greatest weight in 4.
-INT8 = CodeForm(8, 32, 4, Minimum.NONE)
+# Online quantization, from the least to the greatest weight of a group. INT8_WIDE: for weights
+# whose scales float16 can't hold well. INT8_SYMMETRIC: for weights that had such codes before.
+INT8 = CodeForm(8, 32, 2, Minimum.STORED)
+INT8_SYMMETRIC = CodeForm(8, 32, 4, Minimum.NONE)
+INT8_WIDE = CodeForm(8, 32, 4, Minimum.STORED)
 INT4 = CodeForm(4, 32, 4, Minimum.STORED)

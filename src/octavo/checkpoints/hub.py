@@ -66,7 +66,9 @@ def _patterns(
 ) -> list[str]:
     """The files of a repository that are needed; if nobody answers, what the cache has will do."""
     try:
-        names = huggingface_hub.HfApi(endpoint).list_repo_files(repository, revision=revision)
+        # Unlike list_repo_files this doesn't try again for 25 s where there is no network.
+        found = huggingface_hub.HfApi(endpoint).model_info(repository, revision=revision)
+        names = [sibling.rfilename for sibling in found.siblings or ()]
     except errors.HfHubHTTPError:
         raise
     # Offline, or whatever the transport raises.

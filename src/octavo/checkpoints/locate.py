@@ -61,6 +61,7 @@ def find_model(
     weights: bool = True,
     load_format: str = "auto",
     config_format: str = "auto",
+    trust_remote_code: bool = False,
 ) -> ModelFiles:
     """The files of `model`, which is, in this order:
 
@@ -71,30 +72,48 @@ def find_model(
     all of them. Only ids and URLs may use the network; `revision`, `download_dir` (where files
     are kept), `ignore_patterns` and `weights` (False: configuration and tokenizer only) concern
     them alone. `load_format` and `config_format` choose
-    where a folder holds weights or configurations of several forms.
+    where a folder holds weights or configurations of several forms; `trust_remote_code` allows
+    to run a tokenizer's own Python code where it has no other form.
 
     Raises CheckpointError that says what is missing and how to get it.
     """
+    path, name = _find_path(
+        model, revision, download_dir, ignore_patterns, weights=weights, load_format=load_format
+    )
+    files = open_local(path, name, load_format, config_format)
+    files.runs_code = trust_remote_code
+    return files
+
+
+def _find_path(
+    model: str,
+    revision: str | None,
+    download_dir: str | None,
+    ignore_patterns: Sequence[str],
+    *,
+    weights: bool,
+    load_format: str,
+) -> tuple[Path, str]:
+    """(the folder or .gguf file on local disk, the model's name)."""
     if not model:
         raise CheckpointError("the model name is empty; give a folder, a .gguf file or a hub id")
     scheme = _URL.match(model)
     if scheme is not None:
         fetch = _source(scheme[1], model)
         path = fetch(model, revision, download_dir, ignore_patterns, weights, load_format)
-        return open_local(path, model, load_format, config_format)
+        return path, model
     local = Path(model).expanduser()
     if local.exists():
-        return open_local(local, model, load_format, config_format)
+        return local, model
     if model.lower() == DEFAULT_MODEL:
-        return open_local(_default_model_file(), DEFAULT_MODEL, load_format)
+        return _default_model_file(), DEFAULT_MODEL
     if not _looks_like_hub_id(model):
         raise CheckpointError(
             f"the model {model!r} does not exist: no such file or folder, and not a hub id "
             f"(owner/name); check the path, or leave the model out to use {DEFAULT_MODEL}"
         )
     fetch = _source("modelscope" if envs.use_modelscope() else "hub", model)
-    path = fetch(model, revision, download_dir, ignore_patterns, weights, load_format)
-    return open_local(path, model, load_format, config_format)
+    return fetch(model, revision, download_dir, ignore_patterns, weights, load_format), model
 
 
 def _source(name: str, model: str) -> Fetch:

@@ -17,10 +17,12 @@ class ModelFiles(ABC):
     """A model on local disk. Nothing is read before it is asked for; nothing uses the network.
 
     `path` is the folder or the .gguf file (find_model() takes it back), `name` is what the user
-    asked for, `kind` is the form of the weights, as a load_format.
+    asked for, `kind` is the form of the weights, as a load_format. `runs_code`: whether Python code
+    that comes with the model may be run.
     """
 
     kind: str
+    runs_code = False
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path

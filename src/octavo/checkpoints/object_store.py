@@ -42,6 +42,17 @@ _SMALL_FILES = (
 )
 _SPLIT = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})\.gguf")
 _MAX_INDEX_BYTES = 64 << 20
+# What to set where a store asks who is there.
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
+    "AWS_SKIP_SIGNATURE=1",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or for a public bucket GOOGLE_SKIP_SIGNATURE=1",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or for a public container "
+    "the name and AZURE_SKIP_SIGNATURE=1",
+}
+# Without credentials stores ask the machine's cloud for some, at an address only clouds have.
+_REFUSED = (" 401", " 403", "Unauth", "Forbidden", "credential", "token request", "169.254.169.254")
+_STORES_REASON = re.compile(r"<Code>(\w+)</Code>")
 _PARALLEL = 8
 
 
@@ -82,7 +93,9 @@ class RemoteFolder:
             else:
                 self._store = from_url(base, client_options=_CLIENT, retry_config=_RETRY)
         except BaseError as error:
-            raise CheckpointError(f"{url} can't be opened: {_first_line(error)}") from error
+            raise CheckpointError(
+                f"{url} can't be opened: {_reason(error)}{_advice(url)}"
+            ) from error
 
     def files(self) -> list[RemoteFile]:
         """What is there, without content."""
@@ -172,18 +185,18 @@ class _Errors:
         if isinstance(error, NotFoundError | FileNotFoundError):
             raise CheckpointError(f"{self._what} does not exist; check the URL") from error
         if isinstance(error, BaseError):
-            text = _first_line(error)
-            if any(code in text for code in (" 401", " 403", "Unauth", "Forbidden", "credential")):
+            text = _reason(error)
+            if any(mark in text for mark in _REFUSED):
                 raise CheckpointError(
-                    f"{self._what} may not be read: {text}; check the credentials in the "
-                    "environment (AWS_*, GOOGLE_*, AZURE_*; AWS_SKIP_SIGNATURE=1 for a public "
-                    "bucket)"
+                    f"{self._what} may not be read: {text}{_advice(self._what)}"
                 ) from error
             raise ConnectionError(f"{self._what}: {text}") from error
 
 
 def _remote_file(name: str, meta: Mapping[str, Any]) -> RemoteFile:
-    return RemoteFile(name, meta["size"], str(meta.get("e_tag") or meta.get("last_modified")))
+    # Lists of Azure and of some others leave out the quotes that are in the header of an answer.
+    tag = (meta.get("e_tag") or "").strip('"')
+    return RemoteFile(name, meta["size"], tag or str(meta.get("last_modified")))
 
 
 def _split_names(file: str) -> list[str]:
@@ -195,5 +208,15 @@ def _split_names(file: str) -> list[str]:
     return [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:500]
+def _reason(error: BaseException) -> str:
+    """An error in one line, with the code that stores give in the XML below it."""
+    text = str(error)
+    first = (text.splitlines() or [type(error).__name__])[0]
+    code = _STORES_REASON.search(text)
+    return first.partition(": <")[0][:500] + (f": {code[1]}" if code else "")
+
+
+def _advice(what: str) -> str:
+    """What to set where a store can't be opened or read, by the URL that `what` begins with."""
+    names = _CREDENTIALS.get(what.partition("://")[0])
+    return f"; set {names} in the environment" if names else ""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from octavo.checkpoints.model_files import read_json_object
+from octavo.checkpoints.gguf_model import GGUFModelFiles
+from octavo.checkpoints.model_files import ModelFiles, read_json_object
 from octavo.checkpoints.safetensors_headers import read_file_headers
 from octavo.checkpoints.tensors import MappedFiles, RawTensor
 from octavo.types.errors import CheckpointError
@@ -38,6 +39,23 @@ class SentenceFiles:
 
     modules: tuple[SentenceModule, ...]
     transformer: Mapping[str, Any] = field(default_factory=dict)
+
+    def has(self, kind: str) -> bool:
+        """Whether a module of this kind is among them."""
+        return any(module.kind == kind for module in self.modules)
+
+
+def sentence_files(files: ModelFiles) -> SentenceFiles | None:
+    """What a model's files say, a GGUF file's by its metadata. Raises CheckpointError."""
+    if not isinstance(files, GGUFModelFiles):
+        return read_sentence_files(files.path)
+    mode = files.pooling_mode()
+    if mode is None:
+        return None
+    pooling = SentenceModule("Pooling", "", {"pooling_mode": mode})
+    return SentenceFiles(
+        (SentenceModule("Transformer", ""), pooling, SentenceModule("Normalize", ""))
+    )
 
 
 def read_sentence_files(folder: Path) -> SentenceFiles | None:

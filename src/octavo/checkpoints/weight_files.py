@@ -126,7 +126,8 @@ SHARDED = WeightForm(
 FORMS = (SAFETENSORS, SHARDED, MISTRAL, TORCH)  # the most wanted first
 INDEXES = tuple(form.index for form in FORMS if form.index)
 SINGLES = tuple(form.single for form in FORMS if form.single)
-SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model")
+# Python files are read by people before any of them is run, which takes --trust-remote-code.
+SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "*.model.v*", "*.tiktoken", "*.py")
 # Second copies of a model, in forms of others.
 COPIES = ("original/", "onnx/", "openvino/", "gguf/")
 _DENSE = re.compile(r"\d+_\w+/(model\.safetensors|pytorch_model\.bin)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from octavo.config import hf
@@ -47,7 +48,8 @@ class ModelArch:
     attention_soft_cap: float | None  # scores become cap * tanh(scores / cap)
     logits_soft_cap: float | None
     alibi: bool  # scores have a bias that grows with the distance
-    sliding_window: int | None  # tokens, the current one included; of the sliding layers
+    # Tokens that the sliding layers see, of an encoder on each side; the current one included.
+    sliding_window: int | None
     layer_types: tuple[str, ...]  # per layer: FULL_ATTENTION or SLIDING_ATTENTION
     hidden_act: str
     dtype: str  # the checkpoint's
@@ -62,27 +64,32 @@ class ModelArch:
 
 
 # Imported when a config needs it: transformers is large.
-_FALLBACK: Registry[Callable[[Mapping[str, Any]], ModelArch]] = Registry(
+_FALLBACK: Registry[Callable[[Mapping[str, Any], Path | None], ModelArch]] = Registry(
     "reader of configs", {"transformers": "octavo.models.transformers_arch:transformers_arch"}
 )
 
 
-def model_arch(hf_config: Mapping[str, Any], model_impl: str = "auto") -> ModelArch:
+def model_arch(
+    hf_config: Mapping[str, Any], model_impl: str = "auto", code: Path | None = None
+) -> ModelArch:
     """Read a config.json.
 
     `model_impl`: "octavo" or "vllm" for octavo's own classes alone, "transformers" for the
-    Transformers backend, "auto" for the former where there is one. Raises ConfigError naming the
+    Transformers backend, "auto" for the former where there is one. `code` is the folder whose
+    Python files the backend may run, or None. Raises ConfigError naming the
     entry that is missing, wrong or not supported.
     """
     name = own_architecture(hf_config)
     if model_impl == "transformers" or (model_impl == "auto" and name is None):
-        return _transformers_reader(hf_config)(hf_config)
+        return _transformers_reader(hf_config)(hf_config, code)
     if name is None:
         raise unknown_architecture(hf_config)
     return _own_arch(hf_config, name, FAMILIES[name])
 
 
-def _transformers_reader(hf_config: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], ModelArch]:
+def _transformers_reader(
+    hf_config: Mapping[str, Any],
+) -> Callable[[Mapping[str, Any], Path | None], ModelArch]:
     try:
         return _FALLBACK.get("transformers")
     except ImportError as error:
@@ -100,7 +107,16 @@ def encoder_arch(hf_config: Mapping[str, Any], name: str) -> ModelArch:
     padding = hf_config.get("pad_token_id", offset)
     unused = 0 if offset is None else int(offset if padding is None else padding) + 1
     length = arch.max_position_embeddings - unused
-    return replace(arch, is_encoder=True, tie_word_embeddings=True, max_model_len=length)
+    window = arch.sliding_window
+    if window is not None:
+        window = window // 2 + 1  # encoders' configs count both sides
+    return replace(
+        arch,
+        is_encoder=True,
+        tie_word_embeddings=True,
+        max_model_len=length,
+        sliding_window=window,
+    )
 
 
 def _own_arch(hf_config: Mapping[str, Any], name: str, family: Family) -> ModelArch:
@@ -370,4 +386,6 @@ def _sees_all(read: ConfigReader, family: Family, index: int) -> bool:
             return pattern[index % len(pattern)] == "G"
         every = read.size("sliding_window_pattern", family.full_every)
         return (index + 1) % every == 0
+    if family.windows == "pattern_first":
+        return index % read.size("sliding_window_pattern", family.full_every) == 0
     return False

@@ -47,12 +47,40 @@ _ROBERTA = Family(
     only=_BERT.only,
 )
 
+_MODERN_BERT = Family(
+    qkv_bias="attention_bias",
+    o_bias="attention_bias",
+    mlp_bias="mlp_bias",
+    activations=_ACTIVATIONS,
+    windows="pattern_first",
+    full_every=3,
+    ropes_by_layer_type=True,
+    names={
+        "hidden_act": "hidden_activation",
+        "rms_norm_eps": "norm_eps",
+        "rope_theta": "global_rope_theta",
+        "rope_local_base_freq": "local_rope_theta",
+        "sliding_window": "local_attention",
+        "sliding_window_pattern": "global_attn_every_n_layers",
+    },
+    defaults={
+        "hidden_activation": "gelu",
+        "norm_eps": 1e-5,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+        "local_attention": 128,
+        "max_position_embeddings": 8192,
+    },
+    only={"rope_scaling": (None,)},
+)
+
 # By the name of an architecture without what says its head ("BertModel", "BertForMaskedLM").
 ENCODERS: Mapping[str, Family] = {
     "Bert": _BERT,
     "Roberta": _ROBERTA,
     "XLMRoberta": _ROBERTA,
     "Camembert": _ROBERTA,
+    "ModernBert": _MODERN_BERT,
     "MPNet": Family(
         qkv_bias=True,
         o_bias=True,

@@ -9,11 +9,15 @@ from typing import Any
 
 from octavo.checkpoints.locate import find_model
 from octavo.checkpoints.model_files import ModelFiles
-from octavo.checkpoints.sentence_transformers import read_sentence_files
+from octavo.checkpoints.sentence_transformers import sentence_files
+from octavo.checkpoints.vocabulary import token_ids
+from octavo.config import hf
 from octavo.config.defaults import Usage
 from octavo.config.engine_options import EngineOptions
+from octavo.config.files import code_folder
 from octavo.config.octavo_config import OctavoConfig
 from octavo.config.resolve import ModelFacts, resolve
+from octavo.config.token_scores import scoring_tokens
 from octavo.platforms.detect import detect_platform
 from octavo.types.errors import ConfigError
 from octavo.types.platform_info import PlatformInfo
@@ -48,7 +52,9 @@ class EngineArgs(EngineOptions):
             hf_config=files.config(),
             generation_config=self._generation_config(files.generation_config()),
             kind=files.kind,
-            sentence=read_sentence_files(files.path),
+            sentence=sentence_files(files),
+            token_ids=self._scoring_token_ids(files),
+            code=code_folder(files),
         )
         config = resolve(self, platform, usage, facts=facts)
         for note in config.notes:
@@ -65,7 +71,24 @@ class EngineArgs(EngineOptions):
             weights=weights and self.load_format != "dummy",
             load_format=self.load_format,
             config_format=self.config_format,
+            trust_remote_code=self.trust_remote_code,
         )
+
+    def _scoring_token_ids(self, files: ModelFiles) -> dict[str, int]:
+        """Ids of the tokens whose logits are the model's scores, if any are."""
+        tokens = scoring_tokens(hf.merge(files.config(), self.hf_overrides))
+        if not tokens:
+            return {}
+        if self.tokenizer is not None:
+            revision, folder = self.tokenizer_revision, self.download_dir
+            files = find_model(
+                self.tokenizer,
+                revision,
+                folder,
+                weights=False,
+                trust_remote_code=self.trust_remote_code,
+            )
+        return token_ids(files.tokenizer_json(), tokens)
 
     def _generation_config(self, of_model: dict[str, Any]) -> dict[str, Any]:
         if self.generation_config in ("auto", "vllm"):

@@ -9,8 +9,9 @@ from typing import Any, Literal
 GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 
 # Which layers slide: none; all, if the config has a window; those that use_sliding_window and
-# max_window_layers say; all but every n-th. A config's layer_types goes before any but "never".
-Windows = Literal["never", "always", "if_used", "pattern"]
+# max_window_layers say; all but every n-th, or but the first and every n-th from there. A config's
+# layer_types goes before any but "never".
+Windows = Literal["never", "always", "if_used", "pattern", "pattern_first"]
 # Which layers rotate queries and keys: all; none; the sliding ones; the sliding ones if there are
 # any; those with a nonzero entry in no_rope_layers.
 Rotates = Literal["all", "never", "sliding", "sliding_or_all", "listed"]

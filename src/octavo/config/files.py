@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from octavo.checkpoints.locate import find_model
 from octavo.checkpoints.model_files import ModelFiles
 from octavo.config.octavo_config import OctavoConfig
@@ -18,7 +20,13 @@ def model_files(config: OctavoConfig) -> ModelFiles:
         weights=load.load_format != "dummy",
         load_format=load.load_format,
         config_format=model.config_format,
+        trust_remote_code=model.trust_remote_code,
     )
+
+
+def code_folder(files: ModelFiles) -> Path | None:
+    """The folder whose Python files may be run, or None."""
+    return files.path if files.runs_code and files.path.is_dir() else None
 
 
 def tokenizer_files(config: OctavoConfig) -> ModelFiles:
@@ -26,4 +34,10 @@ def tokenizer_files(config: OctavoConfig) -> ModelFiles:
     model = config.model
     name = model.tokenizer or model.model
     revision = model.tokenizer_revision if model.tokenizer else model.revision
-    return find_model(name, revision, config.load.download_dir, weights=False)
+    return find_model(
+        name,
+        revision,
+        config.load.download_dir,
+        weights=False,
+        trust_remote_code=model.trust_remote_code,
+    )

@@ -51,7 +51,8 @@ class ModelOptions:
     )
     trust_remote_code: bool = option(
         False,
-        "Accepted so that launch scripts keep working: octavo never runs code from a checkpoint.",
+        "Run Python code that comes with the model (auto_map) where nothing else can read it: its "
+        "class, through the Transformers backend, and its tokenizer. Read the code before.",
     )
     quantization: Literal["int8", "int4", "gguf"] | None = option(
         None,

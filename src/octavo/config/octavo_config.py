@@ -83,7 +83,9 @@ _OUTSIDE_GRAPH = {
         }
     ),
     "parallel": frozenset({"data_parallel_size", "distributed_executor_backend"}),
-    "observability": frozenset({"disable_log_stats", "enable_log_requests"}),
+    "observability": frozenset(
+        {"disable_log_stats", "enable_log_requests", "metrics_prefix", "otlp_traces_endpoint"}
+    ),
     "device": frozenset({"total_memory", "free_memory", "num_devices", "num_cpus"}),
 }
 

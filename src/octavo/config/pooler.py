@@ -25,6 +25,32 @@ class DenseLayer:
     activation: str  # a key of layers.pooler.DENSE_ACTIVATIONS
 
 
+@dataclass(frozen=True)
+class TokenScores:
+    """Scores by the logits that a generator gives a few tokens.
+
+    `two_way`: one score, the second token's logit less the first's; its sigmoid is the second
+    token's probability by a softmax over the two.
+    """
+
+    token_ids: tuple[int, ...]
+    two_way: bool
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """The texts around a query and a document that make one text of them."""
+
+    before: str
+    between: str
+    after: str
+
+    def begins(self, text: str) -> bool:
+        """Whether a text begins with the template's first line: it is in this form already."""
+        line, newline, _ = self.before.partition("\n")
+        return bool(newline) and text.startswith(line + newline)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolerConfig:
     """How a text becomes a vector or scores.
@@ -48,6 +74,8 @@ class PoolerConfig:
     logit_sigma: float = 1.0
     step_tag_id: int | None = None
     returned_token_ids: tuple[int, ...] | None = None
+    token_scores: TokenScores | None = None  # None: a classifier has a layer for its scores
+    pair_template: PairTemplate | None = None
     lower_case: bool = False  # texts are brought to lower case before they are tokenized
 
     @property

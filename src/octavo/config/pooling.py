@@ -19,6 +19,7 @@ from octavo.config.pooler import (
     SeqPooling,
     TokenPooling,
 )
+from octavo.config.token_scores import pair_template, read_token_scores, token_labels
 from octavo.types.errors import ConfigError
 
 _HEADS: Mapping[str, HeadKind] = {
@@ -41,6 +42,7 @@ _OPTIONS = frozenset(
         "dimensions",
         "logit_mean",
         "logit_sigma",
+        "pair_template",
         "pooling_type",
         "returned_token_ids",
         "seq_pooling_type",
@@ -78,11 +80,13 @@ def pooling_architecture(
     convert: Convert = "auto",
     *,
     has_sentence_files: bool = False,
+    scores_by_logits: bool = False,
 ) -> PoolingArchitecture | None:
     """The pooling model that a config stands for under these options; None: it generates text.
 
     runner="auto" pools what is named a pooling model, and a generator that comes with the files
-    of Sentence Transformers. Raises ConfigError for a model that can't be run as asked.
+    of Sentence Transformers, which may say that it scores by its logits. Raises
+    ConfigError for a model that can't be run as asked.
     """
     names = [str(name) for name in hf_config.get("architectures") or ()]
     found = next((known for name in names if (known := _parse(name)) is not None), None)
@@ -104,6 +108,8 @@ def pooling_architecture(
             f"convert='none', and {names[0]} is a model that generates text; use --convert embed "
             "or classify to pool it"
         )
+    if scores_by_logits and found.converted and convert == "auto":
+        return PoolingArchitecture(found.body, "classify", converted=True)
     if convert in ("embed", "classify") and found.converted:
         return PoolingArchitecture(found.body, convert, converted=True)
     return found
@@ -115,10 +121,11 @@ def choose_pooler(
     arch: ModelArch,
     sentence: SentenceFiles | None,
     asked: Mapping[str, Any],
+    token_ids: Mapping[str, int] | None = None,
 ) -> PoolerConfig:
     """Decide how to pool: `asked` (--pooler-config), then the model's files, then the head.
 
-    Raises ConfigError naming the entry at fault.
+    `token_ids` are those of scoring_tokens. Raises ConfigError naming the entry at fault.
     """
     unknown = sorted(set(asked) - _OPTIONS)
     if unknown:
@@ -131,13 +138,24 @@ def choose_pooler(
     dense = tuple(_dense(m.path, m.config) for m in modules if m.kind == "Dense")
     width = dense[-1].out_features if dense else arch.hidden_size
     normalizes = not modules or any(module.kind == "Normalize" for module in modules)
-    labels = () if found.head == "embed" else _labels(hf_config)
-    _refuse_token_labels(found, hf_config)
+    token_scores = None
+    if found.head == "classify":
+        token_scores = read_token_scores(hf_config, sentence, token_ids or {})
+        if token_scores is not None and found.is_encoder:
+            raise ConfigError(
+                f"{found.body} can't score by the logits of tokens, it is no model that generates "
+                "text; leave out classifier_from_token"
+            )
+    labels: tuple[str, ...] = ()
+    if token_scores is not None:
+        labels = token_labels(hf_config, token_scores)
+    elif found.head != "embed":
+        labels = _labels(hf_config)
     dimensions, matryoshka, choices = _matryoshka(hf_config, asked, width)
     tokens = asked.get("returned_token_ids")
     return PoolerConfig(
         head=found.head,
-        seq_pooling_type=_seq_pooling(found, sentence, asked),
+        seq_pooling_type=_seq_pooling(found, hf_config, sentence, asked),
         tok_pooling_type=_token_pooling(asked),
         use_activation=_of_type(asked, "use_activation", bool, normalizes),
         activation=_score_activation(hf_config, labels),
@@ -151,6 +169,8 @@ def choose_pooler(
         logit_sigma=_number(asked, "logit_sigma", 1.0),
         step_tag_id=_of_type(asked, "step_tag_id", int, None),
         returned_token_ids=None if tokens is None else tuple(map(int, tokens)),
+        token_scores=token_scores,
+        pair_template=pair_template(asked, hf_config),
         lower_case=bool(sentence and sentence.transformer.get("do_lower_case")),
     )
 
@@ -213,19 +233,11 @@ def _labels(hf_config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(2 if count is None else int(count)))
 
 
-def _refuse_token_labels(found: PoolingArchitecture, hf_config: Mapping[str, Any]) -> None:
-    """Scores by the logits of two tokens (Qwen3-Reranker as published) are not computed."""
-    tokens = hf_config.get("classifier_from_token")
-    if found.head == "classify" and tokens:
-        raise ConfigError(
-            f"classifier_from_token={tokens!r} in the model's config: octavo has no scores by the "
-            "logits of tokens; convert the checkpoint to one with a score layer "
-            "(...ForSequenceClassification)"
-        )
-
-
 def _seq_pooling(
-    found: PoolingArchitecture, sentence: SentenceFiles | None, asked: Mapping[str, Any]
+    found: PoolingArchitecture,
+    hf_config: Mapping[str, Any],
+    sentence: SentenceFiles | None,
+    asked: Mapping[str, Any],
 ) -> SeqPooling:
     word = asked.get("seq_pooling_type") or asked.get("pooling_type")
     if word is not None and str(word).upper() in get_args(SeqPooling):
@@ -237,6 +249,8 @@ def _seq_pooling(
         for module in sentence.modules:
             if module.kind == "Pooling":
                 return _sentence_pooling(module.config)
+    if found.head == "classify" and hf_config.get("classifier_pooling") in _POOLING_WORDS:
+        return _POOLING_WORDS[hf_config["classifier_pooling"]]
     return "CLS" if found.is_encoder else "LAST"
 
 

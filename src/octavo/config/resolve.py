@@ -6,12 +6,14 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from octavo.checkpoints.sentence_transformers import SentenceFiles
 from octavo.config import compat, hf
 from octavo.config.architectures import TRANSFORMERS_MODEL, ModelArch, encoder_arch, model_arch
 from octavo.config.cache import CacheConfig
+from octavo.config.code import CAUSAL_LM, code_reference
 from octavo.config.defaults import (
     Notes,
     Usage,
@@ -43,11 +45,13 @@ from octavo.config.runtime import (
 )
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.structured_outputs import StructuredOutputsConfig
+from octavo.config.token_scores import LOGIT_SCORE
 from octavo.types.errors import ConfigError
 from octavo.types.platform_info import PlatformInfo
 
 _PLUGIN = re.compile(r"[\w.]+:[\w.]+")
 _EXECUTORS = ("uni",)
+_PLANS_ON_HOST = ("flashinfer", "torch_sdpa")  # attention backends
 _MIN_GPU_BLOCK_SIZE = 16  # rows of the smallest tile of the matrix instructions
 
 
@@ -59,6 +63,8 @@ class ModelFacts:
     generation_config: Mapping[str, Any] = field(default_factory=dict)  # generation_config.json
     kind: str = "safetensors"  # of weights, as a load_format
     sentence: SentenceFiles | None = None  # of a Sentence Transformers model
+    token_ids: Mapping[str, int] = field(default_factory=dict)  # of tokens that scores go by
+    code: Path | None = None  # the folder whose Python files may be run
 
 
 def resolve(
@@ -76,8 +82,9 @@ def resolve(
         options.runner,
         options.convert,
         has_sentence_files=facts.sentence is not None,
+        scores_by_logits=facts.sentence is not None and facts.sentence.has(LOGIT_SCORE),
     )
-    arch = _arch(hf_config, options, pooling)
+    arch = _arch(hf_config, options, pooling, facts.code)
     if arch.architecture == TRANSFORMERS_MODEL:
         what = "as asked" if options.model_impl == "transformers" else "octavo has no class for it"
         names = ", ".join(map(str, hf_config["architectures"]))
@@ -100,7 +107,9 @@ def resolve(
         )
     pooler = None
     if pooling is not None:
-        pooler = choose_pooler(pooling, hf_config, arch, facts.sentence, options.pooler_config)
+        pooler = choose_pooler(
+            pooling, hf_config, arch, facts.sentence, options.pooler_config, facts.token_ids
+        )
         notes.add(_pooling_note(pooling, pooler))
     usual_len = None if pooling is None else sentence_length(facts.sentence)
     max_model_len = choose_max_model_len(options.max_model_len, arch, usual_len)
@@ -112,6 +121,9 @@ def resolve(
         graph_sizes = ()  # transformers' code may wait for the device, which a graph can't
     if pooling is not None:
         graph_sizes = ()  # prompts are of any length, and there are no decode steps
+    if graph_sizes and options.attention_backend in _PLANS_ON_HOST:
+        graph_sizes = ()
+        notes.add(f"no CUDA graphs: {options.attention_backend} plans every step on the host")
     file_defaults = {} if options.generation_config == "vllm" else facts.generation_config
     model = section_values(
         ModelConfig,
@@ -143,7 +155,7 @@ def resolve(
         max_cudagraph_capture_size=max(graph_sizes, default=0),
     )
     if options.trust_remote_code:
-        notes.add("trust_remote_code changes nothing: octavo never runs code from a checkpoint")
+        notes.add(_code_note(hf_config, arch, facts.code))
     return OctavoConfig(
         model=ModelConfig(**model),
         load=LoadConfig(
@@ -165,10 +177,13 @@ def resolve(
 
 
 def _arch(
-    hf_config: Mapping[str, Any], options: EngineOptions, pooling: PoolingArchitecture | None
+    hf_config: Mapping[str, Any],
+    options: EngineOptions,
+    pooling: PoolingArchitecture | None,
+    code: Path | None,
 ) -> ModelArch:
     if pooling is None:
-        return model_arch(hf_config, options.model_impl)
+        return model_arch(hf_config, options.model_impl, code)
     if options.model_impl == "transformers":
         raise ConfigError(
             "model_impl='transformers' runs models that generate text; leave it out to pool"
@@ -176,6 +191,13 @@ def _arch(
     if pooling.is_encoder:
         return encoder_arch(hf_config, pooling.body)
     return model_arch({**hf_config, "architectures": [pooling.body]}, "octavo")
+
+
+def _code_note(hf_config: Mapping[str, Any], arch: ModelArch, code: Path | None) -> str:
+    reference = code_reference(hf_config, CAUSAL_LM)
+    if code is None or reference is None or arch.architecture != TRANSFORMERS_MODEL:
+        return "trust_remote_code: no class of the model's own is needed, and none is run"
+    return f"trust_remote_code: runs the model's own {reference} from {code}"
 
 
 def _pooling_note(pooling: PoolingArchitecture, pooler: PoolerConfig) -> str:

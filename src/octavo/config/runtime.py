@@ -21,10 +21,11 @@ class DeviceOptions:
 class AttentionOptions:
     """What may be asked about attention."""
 
-    attention_backend: Literal["torch_sdpa", "triton", "flash_attn"] | None = option(
+    attention_backend: Literal["torch_sdpa", "triton", "flash_attn", "flashinfer"] | None = option(
         None,
         "Attention implementation; by default the best for the device. flash_attn (experimental): "
-        "FlashAttention 3, 4 or 2, whichever of these packages is installed.",
+        "FlashAttention 3, 4 or 2, whichever is installed, also as a part of vLLM. flashinfer "
+        "(experimental): the package of that name, without CUDA graphs.",
     )
     disable_cascade_attn: bool = option(
         False,

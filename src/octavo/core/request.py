@@ -87,6 +87,7 @@ class Request(KVSequence):
             list(new.token_ids),
             lora_name=lora.lora_name if lora is not None else None,
             cache_salt=new.cache_salt,
+            media=new.media,
             reads_prefix_cache=not (params.skip_reading_prefix_cache or _wants_prompt(params)),
         )
         self.request_id = new.request_id

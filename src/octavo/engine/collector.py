@@ -15,12 +15,17 @@ class OutputTap:
     While the reader waits, `take` gets every output but the last, in order with those that the
     reader is given. It returns False, having done nothing, for an output that the reader is to be
     given after all. What it raises ends the stream.
+
+    `take_text` gets the same of outputs that would hold nothing but a delta, as (index of the
+    sequence, text, token ids), without an object being made for them. Not the first one of a
+    sequence. Without it they go to `take`.
     """
 
-    __slots__ = ("take",)
+    __slots__ = ("take", "take_text")
 
     def __init__(self) -> None:
         self.take: Callable[[RequestOutput], bool] | None = None
+        self.take_text: Callable[[int, str, list[int]], bool] | None = None
 
 
 class RequestOutputCollector:
@@ -43,6 +48,24 @@ class RequestOutputCollector:
         elif not self._tapped(output):
             self._output = output
             self._wake()
+
+    def put_text(self, index: int, text: str, token_ids: list[int]) -> bool:
+        """Add news that are a delta of sequence `index`; False: they have to come by `put`."""
+        tap, waiting = self._tap, self._waiting
+        if (
+            tap is None
+            or (take_text := tap.take_text) is None
+            or waiting is None
+            or waiting.done()
+            or self._output is not None
+        ):
+            return False
+        try:
+            return take_text(index, text, token_ids)
+        # One reader's error must not reach the others.
+        except Exception as error:
+            self.fail(error)
+            return True
 
     def fail(self, error: Exception) -> None:
         """End the stream: the reader gets what is held, then this error."""

@@ -90,6 +90,21 @@ class IncrementalDetokenizer:
                 return stop
         return None
 
+    def pass_on(self, new_token_ids: list[int]) -> str:
+        """`update` and the delta that follows from it, for streams without stop strings.
+
+        None of the tokens may be the last, and every delta before has been taken.
+        """
+        self.output_token_ids += new_token_ids
+        feed = self._stream.feed
+        if len(new_token_ids) == 1:
+            text = feed(new_token_ids[0])
+        else:
+            text = "".join(map(feed, new_token_ids))
+        if text:
+            self._given.append(text)
+        return text
+
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
         """With `delta` the text that is new since the last call, else all text.
 

@@ -130,11 +130,15 @@ class OutputProcessor:
         An error in one sequence's news ends that sequence with "error" and no other.
         """
         processed = ProcessedOutputs()
+        states, stats = self._states, self._stats
         for output in outputs:
-            state = self._states.get(output.request_id)
+            state = states.get(output.request_id)
             if state is None:
                 continue  # aborted, or ended by a stop string, while its step was in flight
-            request_output = self._update(state, output, timestamp)
+            try:
+                request_output = state.update(output, timestamp, stats)
+            except Exception as error:
+                request_output = _break_off(state, error)
             if state.finish_reason is not None:
                 self._forget(output.request_id)
                 self._stats.finished.append(state.summary())
@@ -149,15 +153,6 @@ class OutputProcessor:
         stats, self._stats = self._stats, IterationStats()
         return stats
 
-    def _update(
-        self, state: RequestState | PoolingState, output: EngineCoreOutput, timestamp: float
-    ) -> RequestOutput | None:
-        try:
-            return state.update(output, timestamp, self._stats)
-        except Exception as error:
-            logger.exception("request %s: its output could not be processed", state.external_id)
-            return state.break_off(f"{type(error).__name__}: {error}")
-
     def _forget(self, internal_id: str) -> RequestState | PoolingState | None:
         state = self._states.pop(internal_id, None)
         if state is not None:
@@ -166,3 +161,8 @@ class OutputProcessor:
             if not ids:
                 del self._internal_ids[state.external_id]
         return state
+
+
+def _break_off(state: RequestState | PoolingState, error: Exception) -> RequestOutput | None:
+    logger.error("request %s: its output could not be processed", state.external_id, exc_info=error)
+    return state.break_off(f"{type(error).__name__}: {error}")

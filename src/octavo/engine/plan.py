@@ -188,7 +188,7 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
             byte_counts.activation_bytes(config),
             f"a step of {scheduler.max_num_batched_tokens:,} tokens",
         ),
-        PlanLine("attention", byte_counts.attention_bytes(config), "work space"),
+        PlanLine("attention", byte_counts.attention_bytes(config), _work_space(config)),
         *(() if config.model.pooler else _sampling_lines(config)),
         PlanLine(
             "request table",
@@ -211,6 +211,12 @@ def _lines(config: OctavoConfig, headers: Mapping[str, Header] | None) -> tuple[
     if context:
         lines.append(PlanLine("CUDA context", context, "estimated"))
     return tuple(lines)
+
+
+def _work_space(config: OctavoConfig) -> str:
+    if config.device.device_type == "cpu" and not config.model.arch.is_encoder:
+        return "work space of PyTorch's way; the C kernels need next to none"
+    return "work space"
 
 
 def _sampling_lines(config: OctavoConfig) -> tuple[PlanLine, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.config.octavo_config import OctavoConfig
+from octavo.config.pooler import PairTemplate
 from octavo.engine.input_processor import MAX_CHARS_PER_TOKEN
 from octavo.tokenizers.tokenizer import Tokenizer
 from octavo.types.errors import RequestError
@@ -28,8 +29,15 @@ class PoolingTokens:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer | None, max_model_len: int, *, lower_case: bool
+        self,
+        tokenizer: Tokenizer | None,
+        max_model_len: int,
+        *,
+        lower_case: bool,
+        template: PairTemplate | None = None,
     ) -> None:
+        """`template` makes one text of a pair."""
+        self._template = template
         self._tokenizer = tokenizer
         self._max_model_len = max_model_len
         self._lower_case = lower_case
@@ -38,8 +46,12 @@ class PoolingTokens:
     def of(cls, config: OctavoConfig, tokenizer: Tokenizer | None) -> PoolingTokens:
         """For a configured model."""
         pooler = config.model.pooler
-        lower_case = pooler is not None and pooler.lower_case
-        return cls(tokenizer, config.model.max_model_len, lower_case=lower_case)
+        return cls(
+            tokenizer,
+            config.model.max_model_len,
+            lower_case=pooler is not None and pooler.lower_case,
+            template=None if pooler is None else pooler.pair_template,
+        )
 
     def text(
         self,
@@ -68,9 +80,12 @@ class PoolingTokens:
         Raises RequestError that names `param`.
         """
         limit = None if keep is None else self._limit(keep)
-        ids, second_at = self._tokenizer_for(param).encode_pair(
-            self._bounded(first, keep, param), self._bounded(second, keep, param), limit
-        )
+        first, second = self._bounded(first, keep, param), self._bounded(second, keep, param)
+        tokenizer = self._tokenizer_for(param)
+        template = self._template
+        if template is not None and not template.begins(first):
+            return PoolingPrompt(_filled(tokenizer, template, first, second, limit))
+        ids, second_at = tokenizer.encode_pair(first, second, limit)
         return PoolingPrompt(ids, None, second_at)
 
     def ids(self, token_ids: list[int], *, keep: int | None = None) -> PoolingPrompt:
@@ -107,3 +122,17 @@ class PoolingTokens:
                 )
             text = text[:limit]
         return text.lower() if self._lower_case else text
+
+
+def _filled(
+    tokenizer: Tokenizer, template: PairTemplate, first: str, second: str, limit: int | None
+) -> list[int]:
+    """The tokens of a template with two texts in it; to stay within `limit` the second is cut."""
+    start = template.before + first + template.between + second
+    ids = tokenizer.encode(start + template.after)
+    if limit is None or len(ids) <= limit:
+        return ids
+    begin, end = tokenizer.affixes
+    tail = [*tokenizer.encode(template.after, add_special_tokens=False), *end]
+    kept = [*begin, *tokenizer.encode(start, add_special_tokens=False)]
+    return [*kept[: max(limit - len(tail), 0)], *tail][:limit]

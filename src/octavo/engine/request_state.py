@@ -43,6 +43,15 @@ class RequestState:
         self._parent = parent
         self._collector = collector
         self._stream_interval = stream_interval
+        # Whether an output between first and last is a delta of text and nothing else.
+        self._is_plain = (
+            self._kind is RequestOutputKind.DELTA
+            and self._params.logprobs is None
+            and self._params.prompt_logprobs is None
+            and self._params.hidden_states is None
+        )
+        # Whether, besides, every token makes for one.
+        self._is_steady = self._is_plain and stream_interval == 1 and not self._params.stop_strings
         self._detokenizer = IncrementalDetokenizer(tokenizer, request)
         self._logprobs = LogprobsProcessor(tokenizer, self._prompt_token_ids)
         wanted = self._params.hidden_states
@@ -69,7 +78,19 @@ class RequestState:
     def update(
         self, output: EngineCoreOutput, timestamp: float, stats: IterationStats
     ) -> RequestOutput | None:
-        """Take the core's news; the output to show, if it is time for one."""
+        """Take the core's news; the output to show, if it is time for one.
+
+        Text may have gone to the reader already.
+        """
+        if (
+            self._is_steady
+            and self._num_shown
+            and output.new_token_ids
+            and output.finish_reason is None
+            and output.events is None
+            and output.num_cached_tokens is None
+        ):
+            return self._go_on(output.new_token_ids, timestamp, stats)
         if output.events:
             self._times.note_events(output.events)
         if output.num_cached_tokens is not None:
@@ -83,16 +104,44 @@ class RequestState:
         if output.new_token_ids:
             latency = self._times.note_tokens(timestamp)
             if latency is not None:
-                stats.inter_token_latencies.append(latency)
+                stats.note_latency(latency)
             elif self._times.first_token_latency is not None:
                 stats.num_prompt_tokens += len(self._prompt_token_ids)
                 stats.num_cached_tokens += self._num_cached_tokens or 0
                 stats.first_token_latencies.append(self._times.first_token_latency)
         if self.finish_reason is not None:
             self._times.finish()
-        shown = self._make_output(self._make_completion()) if self._is_time() else None
+        shown = self._show() if self._is_time() else None
         stats.num_generation_tokens += self._num_certain - before
         return shown
+
+    def _go_on(
+        self, token_ids: list[int], timestamp: float, stats: IterationStats
+    ) -> RequestOutput | None:
+        """`update` for nearly all tokens: those in the middle of a steady stream."""
+        text = self._detokenizer.pass_on(token_ids)
+        latency = self._times.note_tokens(timestamp)
+        if latency is not None:
+            stats.note_latency(latency)
+        num_tokens = len(token_ids)
+        stats.num_generation_tokens += num_tokens
+        self._num_shown += num_tokens
+        return self._show_delta(text, token_ids)
+
+    def _show(self) -> RequestOutput | None:
+        if self._is_plain and self._num_shown and self.finish_reason is None:
+            text = self._detokenizer.get_next_output_text(finished=False, delta=True)
+            begin, self._num_shown = self._num_shown, self._num_certain
+            token_ids = self._detokenizer.output_token_ids[begin : self._num_shown]
+            return self._show_delta(text, token_ids)
+        return self._make_output(self._make_completion())
+
+    def _show_delta(self, text: str, token_ids: list[int]) -> RequestOutput | None:
+        """Hand over plain news; as an output if they can't go to the reader at once."""
+        collector = self._collector
+        if collector is not None and collector.put_text(self._index, text, token_ids):
+            return None
+        return self._make_output(CompletionOutput(self._index, text, token_ids.copy()))
 
     def abort(self) -> RequestOutput | None:
         """End the sequence here with what it has; the last output to show."""

@@ -101,9 +101,15 @@ class IterationStats:
     num_prompt_tokens: int = 0  # of sequences that got their first token
     num_generation_tokens: int = 0
     first_token_latencies: list[float] = field(default_factory=list)  # seconds
-    inter_token_latencies: list[float] = field(default_factory=list)  # seconds
+    # Seconds -> how often: the sequences of one step have few different ones.
+    inter_token_latencies: dict[float, int] = field(default_factory=dict)
     finished: list[FinishedRequest] = field(default_factory=list)
     num_cached_tokens: int = 0  # of the prompts counted, found in the prefix cache
+
+    def note_latency(self, seconds: float) -> None:
+        """Tokens of a sequence came so long after those before."""
+        latencies = self.inter_token_latencies
+        latencies[seconds] = latencies.get(seconds, 0) + 1
 
 
 def _difference(begin: float | None, end: float | None) -> float | None:

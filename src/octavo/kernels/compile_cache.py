@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from triton import knobs
+from triton.runtime import build
 from triton.runtime.cache import CacheManager
 
 _GROUP = "__group__"
@@ -79,6 +81,13 @@ def use_kernel_cache(folders: Sequence[Path]) -> None:
     knobs.cache.manager_class = type("KernelCache", (KernelCache,), {"folders": places})
     # Intermediate forms are for reading; what runs is the binary.
     knobs.compilation.store_binary_only = True
+    # Triton names host code by what the program `file` says of Python, where there is a `file`.
+    build.platform_key = _platform_key
+
+
+def _platform_key() -> str:
+    """The machines that can run the same host code."""
+    return f"{platform.machine()},{platform.system()}"
 
 
 def _read_group(place: Path, filename: str) -> dict[str, str] | None:

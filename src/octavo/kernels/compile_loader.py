@@ -46,9 +46,8 @@ class KernelLoader(Kernels):
         watch_compiler(device.index or 0, self._note)
         self._thread = threading.Thread(target=self._run, name="octavo-kernels", daemon=True)
         self._thread.start()
-        # For kernels that nobody has prepared: what the first of them would wait for.
-        target = target_of(torch.cuda.get_device_capability(device))
-        threading.Thread(target=prepare_compiler, args=(target,), daemon=True).start()
+        if start.manifest is None:
+            self._prepare_compiler()
 
     def finish(self) -> None:
         """Wait until the kernels that a start needs are loaded, and say how it went.
@@ -67,6 +66,9 @@ class KernelLoader(Kernels):
             self._seconds,
             f"; {self._num_missing} could not be had" if self._num_missing else "",
         )
+        if self._start.manifest is not None:
+            # Not earlier: it reads 400 MB, which weights and imports may have to wait behind.
+            self._prepare_compiler()
 
     def close(self) -> None:
         """End the process that compiles, and let the next start know what this one met."""
@@ -83,6 +85,11 @@ class KernelLoader(Kernels):
             write_manifest(self._start.folders[0], self._start.key, complete)
         except OSError as error:
             logger.debug("the list of kernels can't be kept: %s", error)
+
+    def _prepare_compiler(self) -> None:
+        """For kernels that nobody has prepared: what the first of them would wait for."""
+        target = target_of(torch.cuda.get_device_capability(self._device))
+        threading.Thread(target=prepare_compiler, args=(target,), daemon=True).start()
 
     def _note(self, job: CompileJob, entry: str) -> None:
         logger.debug("%s was compiled when it was met: %s", job.full_name, job.data)

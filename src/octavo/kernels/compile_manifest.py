@@ -9,6 +9,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import platform
+import sys
 import uuid
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from octavo.types.platform_info import PlatformInfo
 from octavo.utils import envs
 
 NO_TRITON = "no-triton"
+# Packages that neither hold kernels nor have a part in which are launched.
+_APART = frozenset(
+    {"bench", "checkpoints", "cli", "core", "engine", "entrypoints"}
+    | {"structured_output", "tokenizers"}
+)
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -39,8 +46,8 @@ class KernelManifest(msgspec.Struct, frozen=True):
 def kernel_folders(device: PlatformInfo) -> list[Path]:
     """Where the kernels of a device are kept: the folder that is written to, then shared ones.
 
-    The name says what a compiled kernel can't do without: Triton's version and library, and the
-    compute capability. Any number of versions may share a folder.
+    The name says what compiled kernels and the host code beside them can't do without: see
+    compiler_name, and the compute capability. Any number of versions may share a folder.
     """
     major, minor = device.capability or (0, 0)
     name = f"{compiler_name()}-sm{major}{minor}"
@@ -48,26 +55,30 @@ def kernel_folders(device: PlatformInfo) -> list[Path]:
 
 
 def compiler_name() -> str:
-    """The installed Triton: its version and its library's size; NO_TRITON without one."""
-    spec = importlib.util.find_spec("triton")
-    if spec is None or spec.origin is None:
+    """The installed Triton's version, and for which Python and processor it writes host code.
+
+    Not which build of that version it is: wheels for other Pythons give the same kernels, and a
+    build from unreleased sources has a version of its own. NO_TRITON without one.
+    """
+    if importlib.util.find_spec("triton") is None:
         return NO_TRITON
-    library = next((Path(spec.origin).parent / "_C").glob("libtriton*"), None)
-    size = library.stat().st_size if library is not None else 0
-    return f"triton-{importlib.metadata.version('triton')}-{size:x}"
+    version = importlib.metadata.version("triton")
+    return f"triton-{version}-{sys.implementation.cache_tag}-{platform.machine()}"
 
 
 def manifest_key(computation: str) -> str:
-    """Name of the manifest for a computation (OctavoConfig.compute_hash) by this octavo and torch.
+    """Name of the manifest for a computation (OctavoConfig.compute_hash) by this octavo.
 
-    The sources decide what is launched and how, so every file's content counts.
+    The sources decide what is launched and how, so the content counts of every file that may have
+    a part in it. The version of torch does not: what a list lacks is compiled when it is met.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(f"{computation}|{importlib.metadata.version('torch')}|".encode())
+    digest = hashlib.blake2b(computation.encode(), digest_size=16)
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+        name = path.relative_to(root)
+        if name.parts[0] not in _APART:
+            digest.update(f"|{name.as_posix()}|".encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

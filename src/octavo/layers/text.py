@@ -1,4 +1,4 @@
-"""What encoders' layers do by the C kernels where they are there: norms of sums, and GELU."""
+"""What encoders' layers do by the C kernels where they are there, and their rotation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from octavo.kernels.cpu.texts import TextKernels, text_kernels
+from octavo.kernels.reference.elementwise import rotate_pairs
 from octavo.layers.activation import activation
 from octavo.layers.context import LayerContext
 from octavo.layers.norm import LayerNorm
@@ -25,6 +26,12 @@ class SumNorm(LayerNorm):
             normed: torch.Tensor = self(x + residual)
             return normed
         return self._kernels.add_layer_norm(x, residual, self.weight, self.bias, self.eps)
+
+
+def rotate_texts(qkv: torch.Tensor, angles: torch.Tensor, head_size: int) -> None:
+    """Rotate queries and keys of qkv[T, 3 * heads * D] in place; angles[T, D]: see cos_sin."""
+    heads = qkv.view(qkv.shape[0], -1, head_size)
+    rotate_pairs(heads[:, : heads.shape[1] // 3 * 2], angles, is_neox=True)
 
 
 def text_activation(context: LayerContext, name: str) -> Callable[[torch.Tensor], torch.Tensor]:

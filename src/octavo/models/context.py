@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from octavo.config.architectures import ModelArch
@@ -16,3 +17,4 @@ class ModelContext(LayerContext):
     arch: ModelArch
     max_model_len: int  # tokens; sizes the rotary tables
     hf_config: dict[str, Any]
+    code: Path | None = None  # the folder whose Python files may be run

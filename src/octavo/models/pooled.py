@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from octavo.attention.interface import AttentionContext
-from octavo.config.pooler import PoolerConfig
-from octavo.layers.pooler import Dense, HeadLinear, ScoreHead
-from octavo.models.common.encoder import Encoder
+from octavo.config.pooler import PoolerConfig, TokenScores
+from octavo.layers.pooler import Dense, HeadLinear, TokenLogits
+from octavo.layers.sharding import ShardedWeights
+from octavo.models.common.decoder import DecoderCausalLM
+from octavo.models.common.encoder import Encoder, Head
 from octavo.models.common.weights import Target, WeightMap, WeightTarget
 from octavo.models.context import ModelContext
 from octavo.models.interfaces import CausalLM, Model
@@ -24,12 +26,27 @@ _OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))
 _ENCODER_EXTRAS = (
     "pooler.",
     "cls.",
+    "head.",
+    "decoder.",
     "lm_head.",
     "vocab_transform.",
     "vocab_layer_norm.",
     "vocab_projector.",
 )
 _DECODER_EXTRAS = ("lm_head.", "embed_out.", "output.")
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTarget:
+    """A tensor that has several places: an embedding whose rows are an output projection's too."""
+
+    places: tuple[Target, ...]
+    shape: tuple[int, ...]
+
+    def load(self, tensor: torch.Tensor) -> None:
+        """See Target."""
+        for place in self.places:
+            place.load(tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +82,9 @@ class PooledModel(nn.Module):
     unused: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, body: Model, head: nn.Module, names: Mapping[str, HeadLinear], prefix: str
+        self, body: Model, head: nn.Module, names: Mapping[str, nn.Module], prefix: str
     ) -> None:
-        """`names`: what checkpoints call the linear layers of the head; `prefix`: the body."""
+        """`names`: what checkpoints call the modules of the head; `prefix`: the body."""
         super().__init__()
         self.body = body
         self.head = head
@@ -91,7 +108,12 @@ class PooledModel(nn.Module):
         targets: dict[str, Target] = dict(found.targets)
         for name, layer in self._names.items():
             for param, value in layer.named_parameters():
-                targets[f"{name}.{param}"] = WeightTarget(layer, param, 0, tuple(value.shape))
+                shape = tuple(value.shape)
+                if isinstance(layer, ShardedWeights):
+                    shape = layer.shard_shapes(param)[0]
+                full, target = f"{name}.{param}", WeightTarget(layer, param, 0, shape)
+                there = targets.get(full)
+                targets[full] = SharedTarget((there, target), shape) if there else target
         return PooledWeightMap(targets, found.tied, self._prefix, found.buffers, unused=self.unused)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
@@ -110,20 +132,12 @@ class EncoderPooler(PooledModel):
     unused = _ENCODER_EXTRAS
 
     def __init__(self, context: ModelContext, pooler: PoolerConfig, body: Encoder) -> None:
-        prefix = body.checkpoint.prefix
-        hidden, count = context.arch.hidden_size, len(pooler.labels)
-        head: nn.Module = _dense_layers(context, pooler)
-        names: dict[str, HeadLinear] = {}
-        if pooler.head == "classify":
-            first = HeadLinear(context, hidden, hidden, bias=True)
-            last = HeadLinear(context, hidden, count, bias=True)
-            head = ScoreHead(first, body.head.activation, last)
-            in_body = body.head.first.startswith("pooler.")
-            names = {(prefix if in_body else "") + body.head.first: first, body.head.last: last}
-        elif pooler.head == "token_classify":
-            head = HeadLinear(context, hidden, count, bias=True)
-            names = {"classifier": head}
-        super().__init__(body, head, names, prefix)
+        head = (
+            Head(_dense_layers(context, pooler), {})
+            if pooler.head == "embed"
+            else body.build_head(context, pooler.head, len(pooler.labels))
+        )
+        super().__init__(body, head.module, head.names, body.checkpoint.prefix)
 
 
 class DecoderPooler(PooledModel):
@@ -139,15 +153,39 @@ class DecoderPooler(PooledModel):
                 f"{context.arch.architecture} can't be run with runner='pooling': octavo finds no "
                 "output projection to leave out"
             )
-        del module.lm_head
         head: nn.Module = _dense_layers(context, pooler)
-        names: dict[str, HeadLinear] = {}
-        if pooler.head != "embed":
+        names: dict[str, nn.Module] = {}
+        if pooler.token_scores is not None:
+            head, names = _token_logits(context, pooler.token_scores, module)
+        elif pooler.head != "embed":
             # transformers gives a bias to those that classify tokens.
             bias = pooler.head == "token_classify"
             head = HeadLinear(context, context.arch.hidden_size, len(pooler.labels), bias=bias)
             names = {"score": head}
+        del module.lm_head
         super().__init__(body, head, names, body.weight_map().prefix or "model.")
+
+
+def _token_logits(
+    context: ModelContext, scores: TokenScores, body: nn.Module
+) -> tuple[TokenLogits, dict[str, nn.Module]]:
+    """What scores by logits of `body`, and the name of the projection whose rows it takes."""
+    arch = context.arch
+    if not isinstance(body, DecoderCausalLM) or body.lm_head.bias is not None:
+        raise ConfigError(
+            f"{arch.architecture} can't score by the logits of tokens: octavo finds no plain "
+            "output projection in it"
+        )
+    head = TokenLogits(
+        context,
+        arch.vocab_size,
+        arch.hidden_size,
+        scores,
+        scale=body.logits_scale(context),
+        soft_cap=arch.logits_soft_cap,
+    )
+    path = "model.embed_tokens" if arch.tie_word_embeddings else "lm_head"
+    return head, {body.checkpoint.name(path): head}
 
 
 def _dense_layers(context: ModelContext, pooler: PoolerConfig) -> nn.Sequential:

@@ -54,6 +54,7 @@ ENCODER_MODELS: Registry[type[Encoder]] = Registry(
         "Camembert": "octavo.models.bert:RobertaEncoder",
         "DistilBert": "octavo.models.bert:DistilBertEncoder",
         "MPNet": "octavo.models.mpnet:MPNetEncoder",
+        "ModernBert": "octavo.models.modernbert:ModernBertEncoder",
         "Roberta": "octavo.models.bert:RobertaEncoder",
         "XLMRoberta": "octavo.models.bert:RobertaEncoder",
     },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from transformers import CONFIG_MAPPING, PretrainedConfig
+from transformers import PretrainedConfig
 
 from octavo.config import hf
 from octavo.config.architectures import (
@@ -15,23 +16,21 @@ from octavo.config.architectures import (
     ModelArch,
     check_dtype,
     check_layer_types,
-    unknown_architecture,
 )
 from octavo.config.rope import Rope, read_rope
+from octavo.models.transformers_code import read_config
 from octavo.types.errors import ConfigError
 
 _DEFAULT_LENGTH = 2048  # of a model whose config names no limit
 
 
-def transformers_arch(hf_config: Mapping[str, Any]) -> ModelArch:
-    """The facts as transformers' own config class completes them.
+def transformers_arch(hf_config: Mapping[str, Any], code: Path | None) -> ModelArch:
+    """The facts as the model's config class completes them, transformers' or its own in `code`.
 
     Raises ConfigError for a model transformers doesn't know, or with layers that keep something
     else than keys and values of one shape.
     """
-    if not hf_config.get("architectures") or hf_config.get("model_type") not in CONFIG_MAPPING:
-        raise unknown_architecture(hf_config)
-    config = CONFIG_MAPPING[hf_config["model_type"]].from_dict(dict(hf_config))
+    config = read_config(hf_config, code)
     if getattr(config, "is_encoder_decoder", False) or config.get_text_config() is not config:
         raise ConfigError(
             f"{hf_config['architectures'][0]} is not a plain decoder; the Transformers backend "

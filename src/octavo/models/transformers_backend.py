@@ -9,12 +9,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
-from transformers import (
-    CONFIG_MAPPING,
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoModelForCausalLM,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.initialization import no_init_weights
 from transformers.modeling_outputs import BaseModelOutputWithPast
@@ -24,6 +19,7 @@ from octavo.layers.linear import ColumnParallelLinear, Linear, ReplicatedLinear,
 from octavo.models.common.weights import Target, WeightMap, WeightTarget
 from octavo.models.context import ModelContext
 from octavo.models.transformers_attention import NAME, CurrentStep, attach
+from octavo.models.transformers_code import causal_lm_class, read_config
 from octavo.types.errors import ConfigError
 
 
@@ -142,10 +138,20 @@ class _GivenHidden(nn.Module):
 class _TokenMixin:
     """Linear layers over [1, T, K], as transformers' modules call them."""
 
+    weight: torch.Tensor | None
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x[..., inputs] -> [..., outputs]."""
         out: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]))  # type: ignore[misc]
         return out.view(*x.shape[:-1], -1)
+
+    def process_after_load(self) -> None:
+        """Let a weight that is packed leave its dtype and device, which models look at."""
+        before = self.weight
+        super().process_after_load()  # type: ignore[misc]
+        if self.weight is None and before is not None:
+            del self.weight
+            self.weight = before.new_empty(0)
 
 
 class _Replicated(_TokenMixin, ReplicatedLinear):
@@ -160,21 +166,29 @@ class _Row(_TokenMixin, RowParallelLinear):
     """See RowParallelLinear."""
 
 
-_STYLES: Mapping[str, type[_Replicated | _Column | _Row]] = {"colwise": _Column, "rowwise": _Row}
+# What a TP plan says of a module. Embeddings, heads whose logits are gathered and norms of single
+# heads are whole on every rank.
+_STYLES: Mapping[str, type[_Replicated | _Column | _Row]] = {
+    "colwise": _Column,
+    "rowwise": _Row,
+    "colwise_gather_output": _Replicated,
+    "embedding_rowwise": _Replicated,
+    "replicated_with_grad_allreduce": _Replicated,
+}
 
 
 def _build(context: ModelContext) -> PreTrainedModel:
     """transformers' model, its parameters not yet initialised."""
-    config = CONFIG_MAPPING[context.hf_config["model_type"]].from_dict(dict(context.hf_config))
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if not getattr(kind, "_supports_attention_backend", False):
+    config = read_config(context.hf_config, context.code)
+    kind = causal_lm_class(config, context.hf_config, context.code)
+    if kind is None or not getattr(kind, "_supports_attention_backend", False):
         raise ConfigError(
             f"{context.hf_config['architectures'][0]} of transformers is no causal language model "
             "that lets its attention be replaced, so the Transformers backend can't run it"
         )
     try:
         with torch.device(context.device), no_init_weights():
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            model: PreTrainedModel = kind._from_config(  # type: ignore[no-untyped-call]
                 config, dtype=context.dtype, attn_implementation=NAME
             )
     except (ValueError, ImportError) as error:
@@ -191,7 +205,8 @@ def _replace_linears(model: PreTrainedModel, context: ModelContext) -> None:
     """Put octavo's layers in the places of nn.Linear, divided as the model's TP plan says."""
     plan = _tp_plan(model, context)
     for path, module in list(model.named_modules()):
-        if type(module) is not nn.Linear:
+        # One that the model keeps in a dtype of its own (a router, in float32) stays as it is.
+        if type(module) is not nn.Linear or module.weight.dtype != context.dtype:
             continue
         kind = _STYLES.get(plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", path), ""), _Replicated)
         bias = module.bias is not None
@@ -205,8 +220,7 @@ def _tp_plan(model: PreTrainedModel, context: ModelContext) -> Mapping[str, str]
     if ranks == 1:
         return {}
     plan: Mapping[str, str] = model.tp_plan or {}
-    unknown = {style for style in plan.values() if style not in _STYLES and "colwise" not in style}
-    if not plan or unknown or context.arch.num_kv_heads % ranks:
+    if not plan or set(plan.values()) - _STYLES.keys() or context.arch.num_kv_heads % ranks:
         raise ConfigError(
             f"{type(model).__name__} can't be divided among {ranks} ranks by the Transformers "
             "backend; set --tensor-parallel-size 1"

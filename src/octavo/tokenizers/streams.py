@@ -77,6 +77,7 @@ class _ByteLevelStream(TextStream):
         self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skipped: frozenset[int]
     ) -> None:
         self._token_bytes = tokenizer.token_bytes
+        self._whole_texts = tokenizer.whole_texts
         self._skipped = skipped
         self._pending = _open_character(tokenizer, prompt_ids)
         self._inherited = bool(self._pending)
@@ -84,15 +85,22 @@ class _ByteLevelStream(TextStream):
     def feed(self, token_id: int) -> str:
         if token_id in self._skipped:
             return ""
+        pending = self._pending
+        if not pending:
+            whole = self._whole_texts.get(token_id)
+            if whole is not None:
+                return whole
         data = self._token_bytes(token_id)
-        if self._pending:
+        if pending:
             if self._inherited and data:
                 self._inherited = False
-                if not _continues(self._pending, data):
-                    self._pending = b""
-            data = self._pending + data
+                if not _continues(pending, data):
+                    pending = b""
+            data = pending + data
         text, used = utf_8_decode(data, "replace", False)
         self._pending = data[used:]
+        if not pending and used == len(data):
+            self._whole_texts[token_id] = text
         return text
 
     def flush(self) -> str:

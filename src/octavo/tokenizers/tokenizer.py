@@ -51,6 +51,8 @@ class Tokenizer:
         self.decoder_kind, self.strips_leading_space = decoder_kind(backend)
         self._prefix, self._suffix = self._affixes(config)
         self._bytes: dict[int, bytes] = {}
+        # Of tokens that hold no parts of characters, as text streams meet them.
+        self.whole_texts: dict[int, str] = {}
 
     @property
     def chat_template(self) -> str | None:

@@ -17,6 +17,18 @@ class LoRARequest(msgspec.Struct, array_like=True, omit_defaults=True, frozen=Tr
     lora_path: str
 
 
+class MediaSpan(msgspec.Struct, array_like=True, frozen=True):
+    """Tokens that stand for an image, audio or video, in whose place its embeddings go.
+
+    Their ids are the same whatever is shown, so the prefix cache tells media apart by `key`, which
+    is equal exactly for equal content.
+    """
+
+    start: int  # index of the first token
+    length: int  # tokens
+    key: str
+
+
 class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True):
     """One sequence to run; everything needed to start it, or to resume it after a restart.
 
@@ -39,6 +51,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True):
     trace_headers: dict[str, str] | None = None
     # Set for a request that is pooled: it computes its prompt, with max_tokens == 0.
     pooling_params: PoolingParams | None = None
+    media: tuple[MediaSpan, ...] = ()  # of the prompt, in their order
 
 
 class FinishRequest(msgspec.Struct, array_like=True, omit_defaults=True):

@@ -13,7 +13,7 @@ import torch
 from octavo.attention.interface import AttentionParams, AttentionSetup
 from octavo.attention.registry import select_backend
 from octavo.config import hf
-from octavo.config.files import model_files
+from octavo.config.files import code_folder, model_files
 from octavo.config.graph_shapes import graphs_at_start, mixed_rows, mixed_tokens
 from octavo.config.octavo_config import OctavoConfig
 from octavo.distributed.group import SingleRank
@@ -85,6 +85,7 @@ def build_model(config: OctavoConfig, platform: Platform) -> Model:
     device_type = platform.device.type
     compiler = model_compiler(config.compilation.compilation_mode, device_type)
     kernels = kernels_for(device_type, batch_invariant=config.kernel.batch_invariant)
+    files = model_files(config)
     context = ModelContext(
         dtype=TORCH_DTYPES[options.dtype],
         device=platform.device,
@@ -93,7 +94,8 @@ def build_model(config: OctavoConfig, platform: Platform) -> Model:
         quantization=QUANT_METHODS.get(options.quantization or "none")(),
         arch=options.arch,
         max_model_len=options.max_model_len,
-        hf_config=hf.merge(model_files(config).config(), options.hf_overrides),
+        hf_config=hf.merge(files.config(), options.hf_overrides),
+        code=code_folder(files),
     )
     if options.pooler is not None:
         return registry.build_pooling_model(context, options.pooler)

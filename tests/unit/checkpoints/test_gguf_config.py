@@ -116,7 +116,7 @@ def test_llama3_scaling_is_recovered_from_its_factors(tmp_path):
 @pytest.mark.parametrize(
     ("arch", "metadata", "message"),
     [
-        ("bert", {}, "general.architecture='bert'; octavo reads GGUF models of llama, internlm2"),
+        ("rwkv6", {}, "general.architecture='rwkv6'; octavo reads GGUF models of bert, llama"),
         ("llama", {"llama.expert_count": 8}, "mixture of experts"),
         ("llama", {"llama.block_count": None}, "lacks the metadata key llama.block_count"),
         ("llama", {"llama.attention.head_count_kv": [2, 1]}, "different head counts"),

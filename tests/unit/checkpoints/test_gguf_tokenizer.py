@@ -127,7 +127,7 @@ def test_unused_tokens_are_left_out_and_user_defined_are_found(tmp_path):
     ("metadata", "message"),
     [
         ({"pre": "martian"}, "tokenizer.ggml.pre='martian', unknown here; known: .*smollm"),
-        ({"model": "bert"}, "kind 'bert'; octavo builds 'gpt2' and 'llama'"),
+        ({"model": "rwkv"}, "kind 'rwkv'; octavo builds bert, gpt2, llama, t5"),
         ({"tokens": None}, "no vocabulary"),
         ({"token_type": [1]}, "40 tokens and 1 token types"),
         ({"model": "llama"}, "40 tokens and 0 scores"),

@@ -137,3 +137,11 @@ def test_environment_names_hub_cache_and_offline_mode(server, tmp_path):
     server.requests.clear()
     assert find_in_a_process(offline) == path
     assert not server.requests
+
+
+def test_without_a_network_it_is_told_at_once(tmp_path, monkeypatch):
+    waits = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    with pytest.raises(CheckpointError, match="not in the local cache and the hub can't be"):
+        hub.fetch("owner/name", None, str(tmp_path), (), True, endpoint="http://127.0.0.1:9")
+    assert waits == []

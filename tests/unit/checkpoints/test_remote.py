@@ -143,6 +143,18 @@ def test_what_changed_is_fetched_again(aws, model):
     assert before.keys() - after.keys() == {"generation_config.json"}
 
 
+def test_lists_that_leave_out_the_quotes_around_tags(aws, model, monkeypatch):
+    """As Azure's do; the tags of an answer have them."""
+    quoted = object_store.obstore.list
+
+    def unquoted(store):
+        for page in quoted(store):
+            yield [{**entry, "e_tag": entry["e_tag"].strip('"')} for entry in page]
+
+    monkeypatch.setattr(object_store.obstore, "list", unquoted)
+    assert content(find_model("s3://bucket/models/tiny").path) == model
+
+
 def test_buckets_and_folders_that_are_not_there(aws):
     for url in ("s3://bucket/nothing", "s3://no-bucket/models"):
         with pytest.raises(CheckpointError, match=url):

@@ -75,10 +75,8 @@ def test_conversations(tmp_path, version, expected):
     template = ChatTemplate(files.chat_template(), load_tokenizer(files))
     assert template.render(CONVERSATION) == expected
     assert template.render(CONVERSATION[1:2]) == "<s>[INST]A?[/INST]"
-    with pytest.raises(RequestError, match="no template for tools"):
-        template.render(CONVERSATION, tools=[{"type": "function", "function": {"name": "f"}}])
-    with pytest.raises(RequestError, match="the role tool is not"):
-        template.render([*CONVERSATION, {"role": "tool", "content": "1"}])
+    with pytest.raises(RequestError, match="the role critic is not"):
+        template.render([*CONVERSATION, {"role": "critic", "content": "1"}])
 
 
 def test_unknown_version_has_no_template(tmp_path):

@@ -42,6 +42,8 @@ def test_it_travels_by_msgpack(h200, qwen3_8b):
         {"max_waiting_requests": 3},
         {"enable_prefix_caching": False},
         {"disable_log_stats": True},
+        {"metrics_prefix": "vllm"},
+        {"otlp_traces_endpoint": "http://127.0.0.1:4318"},
         {"logprobs_mode": "raw_logits"},
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from octavo.checkpoints.sentence_transformers import SentenceFiles, SentenceModule
 from octavo.config.engine_options import EngineOptions
+from octavo.config.pooler import PairTemplate, TokenScores
 from octavo.config.pooling import pooling_architecture
 from octavo.config.resolve import ModelFacts, resolve
 from octavo.types.errors import ConfigError
@@ -22,8 +23,8 @@ BERT = {
 }
 
 
-def config_of(platform, hf_config, sentence=None, **options):
-    facts = ModelFacts(hf_config=hf_config, sentence=sentence)
+def config_of(platform, hf_config, sentence=None, token_ids=None, **options):
+    facts = ModelFacts(hf_config=hf_config, sentence=sentence, token_ids=token_ids or {})
     return resolve(EngineOptions(**options), platform, facts=facts)
 
 
@@ -177,10 +178,91 @@ def test_what_is_done_to_scores(cpu, entries, activation):
     assert pooler.scores_pairs == (len(pooler.labels) == 1)
 
 
-def test_scores_by_the_logits_of_tokens_are_refused(cpu):
-    architectures = {"architectures": ["BertForSequenceClassification"]}
-    with pytest.raises(ConfigError, match=r"classifier_from_token=.*convert the checkpoint"):
-        config_of(cpu, {**BERT, **architectures, "classifier_from_token": ["no", "yes"]})
+RERANKER = BERT | {
+    "architectures": ["Qwen3ForSequenceClassification"],
+    "head_dim": 8,
+    "classifier_from_token": ["no", "yes"],
+}
+IDS = {"no": 7, "yes": 9}
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected", "labels"),
+    [
+        ({}, TokenScores((7, 9), two_way=True), ("yes",)),
+        ({"method": "no_post_processing"}, TokenScores((7, 9), two_way=False), ("no", "yes")),
+        ({"classifier_from_token": ["yes"]}, TokenScores((9,), two_way=False), ("yes",)),
+        (
+            {"architectures": ["Qwen3ForCausalLM"], "convert": "classify"},
+            TokenScores((7, 9), two_way=True),
+            ("yes",),
+        ),
+    ],
+)
+def test_scores_by_the_logits_of_tokens(cpu, entries, expected, labels):
+    convert = entries.get("convert", "auto")
+    pooler = config_of(cpu, RERANKER | entries, token_ids=IDS, convert=convert).model.pooler
+    assert (pooler.token_scores, pooler.labels) == (expected, labels)
+    assert pooler.seq_pooling_type == "LAST"
+    assert pooler.activation == ("sigmoid" if len(labels) == 1 else "softmax")
+    assert pooler.pair_template is None
+
+
+def test_scores_that_sentence_transformers_takes_from_logits(cpu):
+    """A generator whose modules.json says so scores pairs without being asked to."""
+    score = SentenceModule("LogitScore", "1_LogitScore", {"true_token_id": 9, "false_token_id": 7})
+    sentence = SentenceFiles((SentenceModule("Transformer", ""), score))
+    generator = RERANKER | {"architectures": ["Qwen3ForCausalLM"], "classifier_from_token": None}
+    pooler = config_of(cpu, generator, sentence).model.pooler
+    assert pooler.token_scores == TokenScores((7, 9), two_way=True)
+    assert pooler.scores_pairs
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"classifier_from_token": "yes"}, "expected tokens"),
+        ({"classifier_from_token": ["no", "maybe"]}, "'maybe', which the vocabulary has not"),
+        ({"method": "other"}, "method='other'"),
+        ({"classifier_from_token": ["yes"], "method": "from_2_way_softmax"}, "is for two"),
+        ({"architectures": ["BertForSequenceClassification"]}, "leave out classifier_from_token"),
+    ],
+)
+def test_faults_of_scores_by_logits(cpu, entries, words):
+    with pytest.raises(ConfigError, match=words):
+        config_of(cpu, RERANKER | entries, token_ids=IDS)
+
+
+def test_how_a_pair_becomes_one_text(cpu):
+    original = RERANKER | {"is_original_qwen3_reranker": True}
+    known = config_of(cpu, original, token_ids=IDS).model.pooler.pair_template
+    assert known.before.endswith("<Query>: ")
+    assert known.between == "\n<Document>: "
+    asked = {"pair_template": "q: {query} d: {document}!"}
+    pooler = config_of(cpu, original, token_ids=IDS, pooler_config=asked).model.pooler
+    assert pooler.pair_template == PairTemplate("q: ", " d: ", "!")
+    for text in ("{document} {query}", "{query}", "{query} {document} {query}", 3):
+        with pytest.raises(ConfigError, match="pair_template="):
+            config_of(cpu, original, token_ids=IDS, pooler_config={"pair_template": text})
+
+
+def test_an_encoder_with_a_window(cpu):
+    modern = BERT | {
+        "architectures": ["ModernBertModel"],
+        "num_hidden_layers": 5,
+        "global_attn_every_n_layers": 2,
+        "local_attention": 10,
+        "global_rope_theta": 5000.0,
+        "local_rope_theta": 70.0,
+    }
+    arch = config_of(cpu, modern).model.arch
+    assert [arch.window(layer) for layer in range(5)] == [None, 6, None, 6, None]
+    assert (arch.rope.theta, arch.sliding_rope.theta) == (5000.0, 70.0)
+    assert all(arch.rotates)
+    classifier = modern | {"architectures": ["ModernBertForSequenceClassification"]}
+    for word, kind in (("mean", "MEAN"), ("cls", "CLS"), (None, "CLS")):
+        pooler = config_of(cpu, classifier | {"classifier_pooling": word}).model.pooler
+        assert pooler.seq_pooling_type == kind
 
 
 def test_matryoshka_dimensions(cpu):

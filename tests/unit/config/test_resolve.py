@@ -262,3 +262,12 @@ def test_quantization_is_refused_on_a_gpu(h200, qwen3_8b, asked):
 def test_quantizations_that_have_nothing_to_pack(cpu, qwen3_8b, kind, options, part):
     with pytest.raises(ConfigError, match=part):
         resolve(EngineOptions(**options), cpu, facts=ModelFacts(hf_config=qwen3_8b, kind=kind))
+
+
+@pytest.mark.parametrize("backend", ["flashinfer", "torch_sdpa"])
+def test_attention_that_plans_on_the_host_is_in_no_graph(backend, h200, qwen3_8b):
+    facts = ModelFacts(hf_config=qwen3_8b)
+    config = resolve(EngineOptions(attention_backend=backend), h200, facts=facts)
+    assert config.compilation.cudagraph_capture_sizes == ()
+    assert config.compilation.max_cudagraph_capture_size == 0
+    assert any(f"{backend} plans every step on the host" in note for note in config.notes)

@@ -20,7 +20,7 @@ from octavo.types.kv_spec import (
     KVCacheGroup,
     SlidingWindowSpec,
 )
-from octavo.types.request import EngineCoreRequest, FinishRequest
+from octavo.types.request import EngineCoreRequest, FinishRequest, MediaSpan
 from octavo.types.runner_output import ModelRunnerOutput
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.scheduler_output import DEVICE_DRAFT, SchedulerOutput
@@ -64,6 +64,7 @@ def make_request(
     priority: int = 0,
     arrival_time: float = 0.0,
     cache_salt: str | None = None,
+    media: tuple[MediaSpan, ...] = (),
     client_index: int = 0,
     eos: bool = False,
     **params: object,
@@ -86,6 +87,7 @@ def make_request(
         client_index=client_index,
         priority=priority,
         cache_salt=cache_salt,
+        media=media,
     )
 
 

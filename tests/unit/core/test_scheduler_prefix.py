@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.types.request import MediaSpan
 from unit.core.invariants import check_invariants
 from unit.core.simulated_executor import (
     count_look_ups,
@@ -31,6 +32,15 @@ def test_same_salt_shares_others_do_not():
     assert run(driver, "a2", five_blocks, cache_salt="A") == 16
     assert run(driver, "b", five_blocks, cache_salt="B") == 0
     assert run(driver, "none", five_blocks) == 0
+
+
+def test_placeholders_share_only_what_stands_before_other_media():
+    driver = make_driver()
+    shown = [*prompt(1, 6), *[7] * 10, *prompt(2, 4)]
+    assert run(driver, "a1", shown, media=(MediaSpan(6, 10, "A"),)) == 0
+    assert run(driver, "a2", shown, media=(MediaSpan(6, 10, "A"),)) == 16
+    assert run(driver, "b", shown, media=(MediaSpan(6, 10, "B"),)) == 4
+    assert run(driver, "text", shown) == 4
 
 
 def test_hits_start_at_the_granularity_that_is_reported():

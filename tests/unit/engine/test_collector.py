@@ -120,3 +120,36 @@ async def test_an_error_of_the_taker_ends_its_stream_only():
     collector.put(output("a", [1]))
     with pytest.raises(ValueError, match="broken"):
         await reader
+
+
+async def test_a_waiting_reader_takes_plain_news_without_an_output():
+    tap = OutputTap()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, tap)
+    taken = []
+    assert not collector.put_text(0, "a", [1])  # nobody takes any
+    tap.take_text = lambda *news: taken.append(news) or len(taken) < 3
+    assert not collector.put_text(0, "a", [1])  # nobody waits yet
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    assert collector.put_text(0, "b", [2])
+    assert collector.put_text(1, "c", [3, 4])
+    assert not collector.put_text(0, "d", [5])  # refused
+    collector.put(output("d", [5]))
+    assert not collector.put_text(0, "e", [6])  # it may not overtake
+    assert (await reader).outputs[0].text == "d"
+    assert taken == [(0, "b", [2]), (1, "c", [3, 4]), (0, "d", [5])]
+
+
+async def test_an_error_of_the_taker_of_plain_news_ends_its_stream_only():
+    tap = OutputTap()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, tap)
+
+    def take_text(*news):
+        raise ValueError("broken")
+
+    tap.take_text = take_text
+    reader = asyncio.create_task(collector.get())
+    await asyncio.sleep(0)
+    assert collector.put_text(0, "a", [1])
+    with pytest.raises(ValueError, match="broken"):
+        await reader

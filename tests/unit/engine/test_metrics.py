@@ -71,7 +71,9 @@ def test_every_promised_name_is_there(metrics):
 def test_numbers_of_a_step(metrics):
     metrics.record(
         SchedulerStats(3, 2, 0.25, 1, 48, PrefixCacheStats(1, 32, 16)),
-        IterationStats(10, 4, [0.5], [0.1, 0.3], [finished(), finished(FinishReason.ABORT, None)]),
+        IterationStats(
+            10, 4, [0.5], {0.1: 1, 0.3: 1}, [finished(), finished(FinishReason.ABORT, None)]
+        ),
     )
     metrics.record(SchedulerStats(1, 0, 0.125), IterationStats(num_generation_tokens=2))
     now = samples(metrics)

@@ -14,7 +14,7 @@ LABELS = {"engine": "0", "model_name": "tiny"}
 
 def test_every_kind():
     metrics = EngineMetrics(fake_config(served_model_name=("tiny",)), EngineFacts(9, 16, 99, 256))
-    metrics.record(SchedulerStats(3, 2), IterationStats(10, 4, [0.5], [0.1, 0.3]))
+    metrics.record(SchedulerStats(3, 2), IterationStats(10, 4, [0.5], {0.1: 1, 0.3: 1}))
     by_name = {metric.name: metric for metric in read_metrics(metrics.registry)}
     running = "octavo:num_requests_running"
     assert by_name[running] == Gauge(running, LABELS, 3)

@@ -1,6 +1,8 @@
 """From the core's news to outputs: kinds, stop strings, log-probabilities, errors, ends."""
 
 import functools
+import random
+from itertools import pairwise
 
 import pytest
 
@@ -236,7 +238,7 @@ def test_an_error_in_processing_ends_that_request_only(kind, monkeypatch):
     def explode(*args):
         raise ZeroDivisionError("bug")
 
-    monkeypatch.setattr(state._detokenizer, "update", explode)
+    monkeypatch.setattr(state._detokenizer._stream, "feed", explode)
     run.feed(ids("b"))
     last = run.outputs[-1]
     assert last.error == "ZeroDivisionError: bug"
@@ -284,7 +286,7 @@ def test_times():
     run.feed(ids("b"), timestamp=14.0, events=[again])
     run.feed(ids("c"), timestamp=15.0, finish_reason=FinishReason.LENGTH)
     stats = run.processor.take_stats()
-    assert stats.inter_token_latencies == [2.0, 1.0]
+    assert stats.inter_token_latencies == {2.0: 1, 1.0: 1}
     assert len(stats.first_token_latencies) == 1
     assert (stats.num_prompt_tokens, stats.num_generation_tokens) == (2, 3)
     times = stats.finished[0].times
@@ -301,3 +303,64 @@ def test_without_detokenizing_there_are_only_ids():
     run.feed(ids("ab"))
     assert run.outputs[0].outputs[0].text == ""
     assert run.outputs[0].outputs[0].token_ids == ids("ab")
+
+
+class Reader:
+    """Stands where a collector does, and takes plain news as it likes."""
+
+    def __init__(self, takes):
+        self.takes = takes
+        self.news = []  # (index, text, tokens)
+        self.num_plain = 0
+
+    def put_text(self, index, text, token_ids):
+        if not self.takes():
+            return False
+        self.news.append((index, text, list(token_ids)))
+        self.num_plain += 1
+        return True
+
+    def put(self, output):
+        for completion in output.outputs:
+            self.news.append((completion.index, completion.text, completion.token_ids))
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("stop", [[], ["xx", "dog. G"]])
+@pytest.mark.parametrize("skip", [True, False])
+def test_plain_news_are_those_of_outputs(interval, n, stop, skip):
+    text = "The quick brown fox: lazy dog. Größe 東京 👨‍👩‍👧 end"
+    tokens = [*ids(text), tokenizer().eos_token_id or 0, *ids(" on")]
+    pieces = random.Random(3)
+    cuts = [0]
+    while cuts[-1] < len(tokens):
+        cuts.append(cuts[-1] + pieces.choice([1, 1, 1, 2, 5]))
+
+    def run(takes):
+        reader = Reader(takes)
+        processor = OutputProcessor(tokenizer(), interval)
+        params = SamplingParams(
+            n=n, stop=stop, max_tokens=99, output_kind=DELTA, skip_special_tokens=skip
+        )
+        request = EngineCoreRequest("0:x", [5], 1, params, 1, 0.0, 99)
+        children = processor.add_request("x", request, None, reader)
+        for begin, end in pairwise(cuts):
+            news = [EngineCoreOutput(child.request_id, tokens[begin:end]) for child in children]
+            processor.process(news, float(begin))
+        ends = [
+            EngineCoreOutput(child.request_id, ids("."), finish_reason=FinishReason.LENGTH)
+            for child in children
+        ]
+        processor.process(ends, 99.0)
+        stats = processor.take_stats()
+        return reader, (stats.num_generation_tokens, stats.inter_token_latencies)
+
+    expected, expected_stats = run(lambda: False)
+    assert not expected.num_plain
+    assert run(lambda: True)[0].num_plain
+    chance = random.Random(5)
+    for takes in (lambda: True, lambda: chance.random() < 0.5):
+        reader, stats = run(takes)
+        assert reader.news == expected.news
+        assert stats == expected_stats

@@ -225,6 +225,16 @@ def test_activations(make, monkeypatch, shape):
     near(engine.planned["activations"], max(peaks))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_forward_pass_by_the_c_kernels_needs_less(make, monkeypatch, shape):
+    """The plan is made without a look at the compiler, so it must be right without one."""
+    options = {"max_num_batched_tokens": 4112, "kv_cache_memory_bytes": 48 << 20}
+    engine = make("llama", options=options.items(), **SHAPES[shape])
+    peaks = peaks_of(monkeypatch, DecoderCausalLM, "forward")
+    engine.generate([128] * 32, max_tokens=1)
+    assert 0 < max(peaks) <= engine.planned["activations"]
+
+
 def test_attention_stays_within_its_work_space(make):
     """At the largest step: as many requests as can be, as long as can be."""
     roomy = {"attention_backend": "torch_sdpa", "kv_cache_memory_bytes": 48 << 20}

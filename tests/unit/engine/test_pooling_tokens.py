@@ -3,6 +3,7 @@
 import pytest
 
 from octavo.checkpoints.locate import find_model
+from octavo.config.pooler import PairTemplate
 from octavo.engine.pooling_tokens import PoolingTokens
 from octavo.tokenizers.tokenizer import load_tokenizer
 from octavo.types.errors import RequestError
@@ -77,6 +78,22 @@ def test_of_a_pair_the_longer_text_loses_its_end_first(tokens, first, second, ke
     begin, end = ids(*range(kept[0])), ids(*range(kept[1]))
     assert pair.token_ids == [CLS, *begin, SEP, *end, SEP]
     assert len(pair.token_ids) <= 10
+
+
+def test_a_pair_in_a_template(tokenizer):
+    template = PairTemplate("w1\nw2 ", " w3 ", " w4 w5")
+    tokens = PoolingTokens(tokenizer, 12, lower_case=False, template=template)
+    pair = tokens.pair("w10", "w20 w21")
+    assert pair.token_ids == [CLS, *ids(1, 2, 10, 3, 20, 21, 4, 5), SEP]
+    assert pair.second_at is None
+    long = tokens.pair("w10", words(*range(20, 40)), keep=-1)
+    assert long.token_ids == [CLS, *ids(1, 2, 10, 3, 20, 21, 22, 23, 4, 5), SEP]
+    assert tokens.pair("w10", "w20", keep=4).token_ids == [CLS, *ids(4, 5), SEP]
+    assert len(tokens.pair("w10", words(*range(20, 40))).token_ids) == 28  # refused by the engine
+    already = tokens.pair("w1\nw9 w10", "w20 w4")
+    assert already.token_ids == [CLS, *ids(1, 9, 10), SEP, *ids(20, 4), SEP]
+    with pytest.raises(RequestError, match="surrogate"):
+        tokens.pair("a", "\ud800")
 
 
 def test_lower_case(tokenizer):

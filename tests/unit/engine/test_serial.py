@@ -15,7 +15,7 @@ from octavo.types.engine_output import (
     TokenLogprobs,
     UtilityResult,
 )
-from octavo.types.request import EngineCoreRequest, FinishRequest
+from octavo.types.request import EngineCoreRequest, FinishRequest, MediaSpan
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.stats import PrefixCacheStats, SchedulerStats
 
@@ -34,6 +34,7 @@ REQUEST = EngineCoreRequest(
     arrival_time=12.5,
     max_tokens=4,
     cache_salt="s",
+    media=(MediaSpan(1, 1, "é"),),
 )
 OUTPUTS = EngineCoreOutputs(
     outputs=[

@@ -1,6 +1,8 @@
 """Lists of compiled kernels: their places, their names, and broken ones."""
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -86,6 +88,39 @@ def test_the_key_names_sources_and_computation(monkeypatch, tmp_path):
     (package / "kernels" / "a.py").rename(package / "kernels" / "b.py")
     keys.add(manifest_key("one"))
     assert len(keys) == 4
+    # What an API process does leaves the kernels as they are.
+    (package / "entrypoints").mkdir()
+    (package / "entrypoints" / "c.py").write_text("C = 1\n")
+    keys.add(manifest_key("one"))
+    assert len(keys) == 4
+
+
+def test_the_key_is_that_of_another_torch(monkeypatch):
+    version = compile_manifest.importlib.metadata.version
+    before = manifest_key("one")
+    monkeypatch.setattr(
+        compile_manifest.importlib.metadata,
+        "version",
+        lambda name: "9.9.9+cu990" if name == "torch" else version(name),
+    )
+    assert manifest_key("one") == before
+
+
+def test_packages_that_hold_kernels_are_in_the_key():
+    root = Path(compile_manifest.__file__).parents[1]
+    holding = [p for p in root.rglob("*.py") if "@triton.jit" in p.read_text(encoding="utf-8")]
+    assert holding
+    assert not {path.relative_to(root).parts[0] for path in holding} & compile_manifest._APART
+
+
+def test_a_compiler_is_told_by_version_and_python(monkeypatch):
+    monkeypatch.setattr(compile_manifest.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(compile_manifest.importlib.metadata, "version", lambda name: "3.6.0")
+    monkeypatch.setattr(compile_manifest.platform, "machine", lambda: "x86_64")
+    tag = sys.implementation.cache_tag
+    assert compile_manifest.compiler_name() == f"triton-3.6.0-{tag}-x86_64"
+    monkeypatch.setattr(compile_manifest.importlib.util, "find_spec", lambda name: None)
+    assert compile_manifest.compiler_name() == compile_manifest.NO_TRITON
 
 
 def test_the_computation_is_of_a_kind_of_device():

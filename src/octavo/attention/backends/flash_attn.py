@@ -1,4 +1,4 @@
-"""Paged attention by the FlashAttention packages (2, 3 or 4), for those who ask for it by name."""
+"""Paged attention by FlashAttention 2, 3 or 4 in some package, for those who ask for it by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from typing import ClassVar, Protocol
 
 import torch
@@ -52,19 +53,28 @@ class FlashLibrary:
     capabilities: tuple[int, ...]  # major compute capabilities
     page_multiple: int = 1
     has_sinks: bool = False
+    code: str = ""  # the extension module that `module` calls, where a package may lack it
 
     @property
     def installed(self) -> bool:
         """Whether the package can be found; nothing of it is imported yet."""
-        try:
-            return importlib.util.find_spec(self.module) is not None
-        except ModuleNotFoundError:  # a parent package is missing
-            return False
+        return _can_be_found(self.code or self.module)
 
     def load(self) -> _Call:
         """Import the package."""
         function = getattr(importlib.import_module(self.module), self.function)
         return functools.partial(self.call, function)
+
+
+def _can_be_found(module: str) -> bool:
+    """Whether there is a module; its parent packages are not imported, unlike by find_spec."""
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for name in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations)
+    return spec is not None
 
 
 def _window(params: AttentionParams, unlimited: int | None) -> tuple[int | None, int]:
@@ -122,6 +132,33 @@ def _version_3(
     )
 
 
+def _version_3_of_vllm(
+    function: Callable[..., torch.Tensor],
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    step: FlashStep,
+    params: AttentionParams,
+) -> torch.Tensor:
+    return function(
+        q,
+        keys,
+        values,
+        max_seqlen_q=step.max_query_len,
+        cu_seqlens_q=step.query_start_loc,
+        max_seqlen_k=step.max_seq_len,
+        seqused_k=step.seq_lens,
+        softmax_scale=params.scale,
+        causal=True,
+        window_size=_window(params, -1),
+        softcap=params.soft_cap or 0.0,
+        block_table=step.page_table,
+        fa_version=3,
+        # The only number type that its kernels take them in.
+        s_aux=None if params.sinks is None else params.sinks.to(torch.bfloat16),
+    )
+
+
 def _version_4(
     function: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
     q: torch.Tensor,
@@ -152,6 +189,15 @@ def _version_4(
 LIBRARIES = (
     FlashLibrary(
         "FlashAttention 3", "flash_attn_interface", _version_3, "flash_attn_with_kvcache", (9,)
+    ),
+    FlashLibrary(
+        "FlashAttention 3 in the vllm package",
+        "vllm.vllm_flash_attn",
+        _version_3_of_vllm,
+        "flash_attn_varlen_func",
+        (9,),
+        has_sinks=True,
+        code="vllm.vllm_flash_attn._vllm_fa3_C",
     ),
     FlashLibrary(
         "FlashAttention 4",
@@ -239,7 +285,7 @@ class FlashAttention:
 def _lacks(library: FlashLibrary, setup: AttentionSetup) -> str:
     """Why a package can't compute `setup`; empty if it can."""
     if not library.installed:
-        return f"{library.name} ({library.module}) is not installed"
+        return f"{library.name} ({library.code or library.module}) is not installed"
     major = setup.capability[0] if setup.capability is not None else 0
     if major not in library.capabilities:
         return f"{library.name} has no kernels for compute capability {major}"

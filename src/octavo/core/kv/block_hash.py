@@ -1,9 +1,10 @@
 """Block hashes: a name for the content of a KV block that is equal wherever it is computed.
 
 The keys and values of a block depend on the model, the adapter and every token up to the block's
-end. So hashes form a chain: hash(block) = H(hash of the block before, tokens of the block), and
-the chain starts from what else matters: model, LoRA adapter, salt. The encoding is fixed (tokens
-as little-endian uint32), so hashes agree between processes, restarts and machines.
+end, or on what is shown in a token's place. So hashes form a chain: hash(block) = H(hash of the
+block before, tokens of the block, media in it), and the chain starts from what else matters: model,
+LoRA adapter, salt. The encoding is fixed (tokens as little-endian uint32), so hashes agree between
+processes, restarts and machines.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import hashlib
 import struct
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import xxhash
 
 from octavo.types.errors import ConfigError
+from octavo.types.request import MediaSpan
+from octavo.utils.misc import cdiv
 
 _FORMAT = "octavo-kv-1"  # changes when the encoding does
 
@@ -58,10 +61,16 @@ class BlockHasher:
         """Raise OverflowError if a token id is not in 0..2**32-1."""
         array("I", token_ids)
 
-    def extend(self, hashes: list[bytes], root: bytes, token_ids: list[int]) -> None:
+    def extend(
+        self,
+        hashes: list[bytes],
+        root: bytes,
+        token_ids: list[int],
+        media: Iterable[MediaSpan] = (),
+    ) -> None:
         """Append the hashes of the full blocks of `token_ids` that `hashes` lacks.
 
-        Raises OverflowError as `check` does.
+        `media` may be in any order, not overlapping. Raises OverflowError as `check` does.
         """
         start = len(hashes) * self.block_size
         count = (len(token_ids) - start) // self.block_size
@@ -72,11 +81,28 @@ class BlockHasher:
             tokens.byteswap()
         stride = self.block_size * tokens.itemsize
         blocks = struct.iter_unpack(f"{stride}s", tokens.tobytes()[: count * stride])
+        shown = self._shown(media) if media else {}
         digest, append = self._digest, hashes.append
         parent = hashes[-1] if hashes else root
-        for (block,) in blocks:
-            parent = digest(parent + block).digest()
+        if not shown:
+            for (block,) in blocks:
+                parent = digest(parent + block).digest()
+                append(parent)
+            return
+        for index, (block,) in enumerate(blocks, start=len(hashes)):
+            parent = digest(parent + block + shown.get(index, b"")).digest()
             append(parent)
+
+    def _shown(self, media: Iterable[MediaSpan]) -> dict[int, bytes]:
+        """Block -> what the media in it add to its message: each with its place in the block."""
+        shown: dict[int, bytes] = {}
+        size = self.block_size
+        for span in sorted(media, key=lambda span: span.start):
+            end = span.start + span.length
+            for index in range(span.start // size, cdiv(end, size)):
+                place = struct.pack("<2q", span.start - index * size, end - index * size)
+                shown[index] = shown.get(index, b"") + place + _encode(span.key)
+        return shown
 
 
 def _encode(*parts: str | None) -> bytes:

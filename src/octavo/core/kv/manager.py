@@ -60,13 +60,13 @@ class KVCacheManager:
         Raises OverflowError if a token id is not in 0..2**32-1.
         """
         sequence.hash_root = self._hasher.root(sequence.lora_name, sequence.cache_salt)
-        self._hasher.extend(sequence.block_hashes, sequence.hash_root, sequence.token_ids)
+        self._extend_hashes(sequence)
         num_hashed = len(sequence.block_hashes) * self.hash_block_size
         self._hasher.check(sequence.token_ids[num_hashed:])
 
     def look_up(self, sequence: KVSequence) -> PrefixHit:
         """The longest cached prefix; at least the last known token is left to compute."""
-        self._hasher.extend(sequence.block_hashes, sequence.hash_root, sequence.token_ids)
+        self._extend_hashes(sequence)
         max_tokens = sequence.num_tokens - 1 if sequence.reads_prefix_cache else 0
         return self._coordinator.find_hit(sequence.block_hashes, max_tokens)
 
@@ -107,9 +107,14 @@ class KVCacheManager:
         start = sequence.num_cached_blocks
         if end <= start:
             return
-        self._hasher.extend(sequence.block_hashes, sequence.hash_root, sequence.token_ids)
+        self._extend_hashes(sequence)
         self._coordinator.name_blocks(sequence.block_ids, sequence.block_hashes, start, end)
         self._mark_cached(sequence, end)
+
+    def _extend_hashes(self, sequence: KVSequence) -> None:
+        self._hasher.extend(
+            sequence.block_hashes, sequence.hash_root, sequence.token_ids, sequence.media
+        )
 
     def next_hash(self, sequence: KVSequence) -> bytes | None:
         """The hash of the first full block of known tokens that is not computed yet."""

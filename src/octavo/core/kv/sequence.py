@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from octavo.types.request import MediaSpan
+
 # One block table per KV group.
 BlockTables = list[list[int]]
 
@@ -20,6 +22,7 @@ class KVSequence:
         "cache_salt",
         "hash_root",
         "lora_name",
+        "media",
         "next_cache_at",
         "num_allocated_tokens",
         "num_cached_blocks",
@@ -34,11 +37,13 @@ class KVSequence:
         *,
         lora_name: str | None = None,
         cache_salt: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
         reads_prefix_cache: bool = True,
     ) -> None:
         self.token_ids = token_ids
         self.lora_name = lora_name
         self.cache_salt = cache_salt
+        self.media = media
         self.reads_prefix_cache = reads_prefix_cache
         self.num_computed_tokens = 0
         self.block_ids: BlockTables = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.entrypoints.openai.opaque_text import unpack
 from octavo.entrypoints.openai.schema.messages import CountTokensRequest
 from octavo.types.errors import RequestError
 
@@ -29,6 +30,12 @@ def chat_fields(body: CountTokensRequest) -> dict[str, Any]:
     }
     if prefilled:
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
+    if body.output_config is not None:
+        fields["reasoning_effort"] = body.output_config.effort
+        shape = body.output_config.format
+        if shape is not None:
+            schema = {"name": "output", "schema": shape.schema}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     if body.tool_choice is not None:
         fields |= _tool_choice(body.tool_choice)
     return fields
@@ -70,7 +77,8 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> dict[str, Any]:
             case "text":
                 texts.append(_text(block, place))
             case "thinking":
-                reasoning.append(_string(block, "thinking", place))
+                thought = _string(block, "thinking", place)
+                reasoning.append(thought or unpack(block.get("signature")) or "")
             case "tool_use":
                 arguments = msgspec.json.encode(block.get("input", {})).decode()
                 name = _string(block, "name", place)
@@ -84,7 +92,7 @@ def _assistant(blocks: list[dict[str, Any]], where: str) -> dict[str, Any]:
             case kind:
                 raise _unsupported(kind, place)
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
-    if reasoning:
+    if any(reasoning):
         message["reasoning"] = "\n".join(reasoning)
     if calls:
         message["tool_calls"] = calls

@@ -23,6 +23,8 @@ from octavo.entrypoints.openai.context import EngineClient, ServerContext
 from octavo.entrypoints.openai.conversation import ConversationRenderer
 from octavo.entrypoints.openai.endpoint import ENDPOINTS
 from octavo.entrypoints.openai.errors import describe
+from octavo.entrypoints.openai.event_mirror import EventMirror
+from octavo.entrypoints.openai.event_store import open_event_store
 from octavo.entrypoints.openai.exchange import EndpointApp, Exchanges, request_id
 from octavo.entrypoints.openai.keys import ApiKeys
 from octavo.entrypoints.openai.middleware import APIKeyMiddleware, RequestIdMiddleware
@@ -50,6 +52,8 @@ def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
         reasoning_parser=args.reasoning_parser,
         plugins=(args.tool_parser_plugin, args.reasoning_parser_plugin),
     )
+    responses = open_store(args.responses_store, args.responses_store_size)
+    events = open_event_store(args.responses_store)
     return ServerContext(
         engine=engine,
         args=args,
@@ -68,8 +72,8 @@ def build_context(engine: EngineClient, args: ServerArgs) -> ServerContext:
         sampling=SamplingDefaults(
             default_sampling_params(engine.config), model.max_model_len, model.max_logprobs
         ),
-        responses=open_store(args.responses_store, args.responses_store_size),
-        background=BackgroundRuns(),
+        responses=responses,
+        background=BackgroundRuns(None if events is None else EventMirror(events)),
         max_model_len=model.max_model_len,
         model_names=model.served_model_name,
         model_root=_public_root(engine.config),

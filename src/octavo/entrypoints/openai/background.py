@@ -7,6 +7,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from octavo.entrypoints.openai.event_mirror import EventMirror, StoredEvents
 from octavo.types.errors import QueueFullError
 from octavo.utils.logging import get_logger
 
@@ -52,6 +53,10 @@ class EventLog:
         self.write_now(events)
         self.ended = True
 
+    def slice(self, begin: int, end: int) -> list[bytes]:
+        """Some of the events so far, by their sequence numbers."""
+        return self._events[begin:end]
+
     async def read(self, after: int) -> AsyncGenerator[bytes, None]:
         """The events whose sequence numbers are above `after`, until the last one."""
         position = after + 1
@@ -77,10 +82,18 @@ class EventLog:
 class BackgroundRuns:
     """The responses being written in this process, and the events of those that have ended.
 
-    The events of the ones that ended longest ago go when there are too many.
+    The events of the ones that ended longest ago go when there are too many. With a `mirror`
+    other processes have them too.
     """
 
-    def __init__(self, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        mirror: EventMirror | None = None,
+        *,
+        max_runs: int = MAX_RUNS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._mirror = mirror
         self._max_runs = max_runs
         self._max_bytes = max_bytes
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -97,6 +110,8 @@ class BackgroundRuns:
     def start(self, key: str, write: Callable[[EventLog], Awaitable[None]]) -> EventLog:
         """Have a response written; returns its events. Cancelled, `write` must still return."""
         log = self._logs[key] = EventLog()
+        if self._mirror is not None:
+            self._mirror.follow(key, log)
 
         async def run() -> None:
             try:
@@ -111,9 +126,16 @@ class BackgroundRuns:
         self._running[key] = asyncio.create_task(run(), name="octavo-background")
         return log
 
-    def log(self, key: str) -> EventLog | None:
-        """The events of a response, if they are here."""
-        return self._logs.get(key)
+    async def events(self, key: str, *, may_begin: bool) -> EventLog | StoredEvents | None:
+        """The events of a response of this process or another one, if they are kept.
+
+        `may_begin`: another process is about to write some.
+        """
+        log = self._logs.get(key)
+        if log is not None or self._mirror is None:
+            return log
+        stored = self._mirror.reader(key)
+        return stored if may_begin or await stored.exist() else None
 
     async def cancel(self, key: str) -> bool:
         """End a response and wait until it has ended; False if it is not being written here."""
@@ -127,8 +149,10 @@ class BackgroundRuns:
         return True
 
     async def forget(self, key: str) -> None:
-        """End a response, if it is being written, and let its events go."""
+        """End a response, if it is being written here, and let its events go."""
         await self.cancel(key)
+        if self._mirror is not None:
+            await self._mirror.forget(key)
         log = self._logs.pop(key, None)
         if log is not None:
             self._ended_bytes -= log.num_bytes
@@ -142,6 +166,8 @@ class BackgroundRuns:
         """End them all."""
         for key in list(self._running):
             await self.cancel(key)
+        if self._mirror is not None:
+            await self._mirror.stop()
 
     def _note_end(self, key: str, log: EventLog) -> None:
         self._ended_bytes += log.num_bytes

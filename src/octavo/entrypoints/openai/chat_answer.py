@@ -32,6 +32,8 @@ from octavo.entrypoints.tool_parsers.events import (
 )
 from octavo.types.outputs import CompletionOutput, RequestOutput
 
+_PLAIN_END = b'},"logprobs":null,"finish_reason":null'
+
 
 class ChatAnswer:
     """See the module; one per request."""
@@ -73,6 +75,11 @@ class ChatAnswer:
         )
         self._begun = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the chunks between first and last hold a delta and nothing else."""
+        return self._logprobs is None and not (self._token_ids or self._stream.continuous_usage)
+
     def whole(self, output: RequestOutput) -> ChatResponse:
         """The response of a request that is not streamed."""
         self._usage.note(0, output)
@@ -98,6 +105,17 @@ class ChatAnswer:
             chunks.append(self._beginning(output))
         chunks += [self._chunk(completion) for completion in output.outputs]
         return b"".join(chunks)
+
+    def text_events(self, index: int, text: str, token_ids: list[int]) -> bytes:
+        """The chunk of a text of sequence `index`; see `is_plain`."""
+        self._usage.note_tokens(len(token_ids))
+        template = self._template
+        if not self._plan.parsers:
+            return template.text(index, b'"delta":{"content":', text, _PLAIN_END) if text else b""
+        delta = _delta(self._plan.text_events(index, text, token_ids))
+        if not delta:
+            return b""
+        return b"".join((template.start(index), b'"delta":{', delta, _PLAIN_END, template.tail()))
 
     def abandon(self, number: int) -> bytes:
         """Finish markers of the choices that are still open."""
@@ -163,7 +181,7 @@ class ChatAnswer:
             return b""  # a token that is only a part of a character, or of syntax
         parts = [self._template.start(completion.index), b'"delta":{', delta]
         if plain:
-            parts.append(b'},"logprobs":null,"finish_reason":null')
+            parts.append(_PLAIN_END)
         else:
             parts += (b'},"logprobs":', to_json(self._chat_logprobs(completion)))
             parts += (b',"finish_reason":', to_json(self._plan.finish_reason(completion)))

@@ -37,13 +37,20 @@ class ChatPlan:
         """What an output adds to its answer; text that is new in it, as in DELTA outputs."""
         if not self.parsers:
             return [ContentText(completion.text)] if completion.text else []
-        parser = self.parsers[completion.index]
-        events = parser.feed(completion.text, completion.token_ids)
+        events = self.text_events(completion.index, completion.text, completion.token_ids)
         if completion.finished:
-            events += parser.finish(truncated=completion.finish_reason != "stop")
-        if not self.with_reasoning:
-            events = [event for event in events if not isinstance(event, ReasoningText)]
+            parser = self.parsers[completion.index]
+            events += self._told(parser.finish(truncated=completion.finish_reason != "stop"))
         return events
+
+    def text_events(self, index: int, text: str, token_ids: list[int]) -> list[Event]:
+        """What a text in its middle adds to an answer that has a parser."""
+        return self._told(self.parsers[index].feed(text, token_ids))
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        if self.with_reasoning:
+            return events
+        return [event for event in events if not isinstance(event, ReasoningText)]
 
     def finish_reason(self, completion: CompletionOutput) -> str | None:
         """Why an answer ended, in the words of the API; ask after `events`."""
@@ -63,10 +70,16 @@ async def render_prompt(context: ServerContext, body: ChatRequest) -> Prompt:
     return prompt
 
 
-async def plan_chat(context: ServerContext, body: ChatRequest, params: SamplingParams) -> ChatPlan:
+async def plan_chat(
+    context: ServerContext,
+    body: ChatRequest,
+    params: SamplingParams,
+    most_calls: int | None = None,
+) -> ChatPlan:
     """Check what a request says about tools, render its prompt, open its parsers.
 
-    `params` are the request's, without what parsers need. Raises RequestError.
+    `params` are the request's, without what parsers need. Calls beyond `most_calls` are dropped.
+    Raises RequestError.
     """
     tools = read_tools(body.tools)
     choice = read_choice(body.tool_choice, tools)
@@ -90,7 +103,7 @@ async def plan_chat(context: ServerContext, body: ChatRequest, params: SamplingP
         prompt_ids=prompt.token_ids,
         calls=calls,
         tools=tools,
-        most_calls=None if parallel else 1,
+        most_calls=most_calls if parallel else 1,
         spelled=shape is not None and shape.structural_tag is not None,
         forced_json=shape is not None and shape.structural_tag is None,
         continued=_continued(body),

@@ -11,8 +11,9 @@ from octavo.entrypoints.openai.chat_plan import ChatPlan, plan_chat, render_prom
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.errors import in_client_words
 from octavo.entrypoints.openai.generation import Outputs, start
-from octavo.entrypoints.openai.prompts import Prompt
+from octavo.entrypoints.openai.prompts import Prompt, PromptTooLongError
 from octavo.entrypoints.openai.schema.chat import ChatRequest
+from octavo.entrypoints.openai.truncation import Messages, leave_out_oldest
 from octavo.types.errors import RequestError
 
 
@@ -42,14 +43,42 @@ class ChatRun:
         except RequestError as error:
             raise in_client_words(error, self._names) from None
 
-    async def start(self, response_id: str) -> StartedChat:
-        """Check the whole request and have it run once somebody reads. Raises RequestError."""
+    async def leave_out_oldest(self) -> None:
+        """Leave out the oldest turns where prompt and answer would not fit otherwise.
+
+        Raises RequestError for a conversation that can't be rendered; one whose last turn is too
+        long is refused by `start`.
+        """
+        context = self._context
+        answer = 1 if context.args.clamp_max_tokens else self.body.max_tokens or 1
+        room = context.max_model_len - answer
+
+        async def fits(messages: Messages) -> bool:
+            body = msgspec.structs.replace(self.body, messages=messages)
+            try:
+                return len((await render_prompt(context, body)).token_ids) <= room
+            except PromptTooLongError:
+                return False
+
+        try:
+            self.body.messages = await leave_out_oldest(self.body.messages, fits)
+        except RequestError as error:
+            raise in_client_words(error, self._names) from None
+
+    async def start(
+        self, response_id: str, *, logprobs: int | None = None, most_calls: int | None = None
+    ) -> StartedChat:
+        """Check the whole request and have it run once somebody reads.
+
+        With `logprobs`, outputs have those of so many likeliest tokens; calls beyond `most_calls`
+        are dropped. Raises RequestError.
+        """
         body = self.body
         try:
             params = self._context.sampling.params(
-                body, logprobs=None, prompt_logprobs=None, max_tokens=body.max_tokens
+                body, logprobs=logprobs, prompt_logprobs=None, max_tokens=body.max_tokens
             )
-            plan = await plan_chat(self._context, body, params)
+            plan = await plan_chat(self._context, body, params, most_calls)
         except RequestError as error:
             raise in_client_words(error, self._names) from None
         outputs = start(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from octavo.config.octavo_config import OctavoConfig
@@ -19,6 +19,7 @@ from octavo.entrypoints.openai.parsing import RequestParser
 from octavo.entrypoints.openai.prompts import PromptBuilder
 from octavo.entrypoints.openai.response_store import ResponseStore
 from octavo.entrypoints.openai.sampling import SamplingDefaults
+from octavo.entrypoints.openai.schema.responses import StoredResponse
 from octavo.entrypoints.openai.workers import Workers
 from octavo.entrypoints.tool_parsers.answer_parsers import AnswerParsers
 from octavo.tokenizers.tokenizer import Tokenizer
@@ -112,6 +113,8 @@ class ServerContext:
     model_names: tuple[str, ...]  # the first one is the one answers carry
     model_root: str
     started: int  # seconds since 1970
+    # Responses being written in this process, by their keys in the store, which may drop them.
+    unfinished_responses: dict[str, StoredResponse] = field(default_factory=dict)
 
     def check_model(self, name: str | None) -> None:
         """Raises NotFoundError for a model that is not served; no name stands for the only one."""

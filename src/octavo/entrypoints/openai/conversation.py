@@ -49,6 +49,11 @@ class ConversationRenderer:
         self._history_id = history_id
         self._hide_unused_tools = hide_unused_tools
 
+    @property
+    def thinking_switches(self) -> tuple[str, ...]:
+        """The variables by which the model's template is told whether to think."""
+        return () if self._template is None else _thinking_switches(self._template)
+
     def render(self, conversation: Conversation) -> str:
         """The prompt's text. Raises RequestError, with the template's own words if it refuses."""
         template = self._choose_template(conversation)
@@ -70,6 +75,11 @@ class ConversationRenderer:
         effort = getattr(conversation, "reasoning_effort", None)
         if effort is not None:
             kwargs = _effort_variables(effort, template) | kwargs
+        if conversation.documents and "documents" not in template.variables:
+            raise RequestError(
+                "documents: this model's chat template shows none; put their text into messages",
+                "documents",
+            )
         tools = conversation.tools or None
         if self._hide_unused_tools and getattr(conversation, "tool_choice", None) == "none":
             tools = None
@@ -202,11 +212,15 @@ def rename_calls(messages: list[dict[str, Any]], history_id: HistoryId) -> None:
             message["tool_call_id"] = names.get(answered) or history_id(answered, "", number)
 
 
+def _thinking_switches(template: ChatTemplate) -> tuple[str, ...]:
+    return tuple(name for name in ("enable_thinking", "thinking") if name in template.variables)
+
+
 def _effort_variables(effort: str, template: ChatTemplate) -> dict[str, Any]:
     """`reasoning_effort` in the words of the template. Raises RequestError if it has none."""
     if "reasoning_effort" in template.variables:
         return {"reasoning_effort": effort}
-    switches = [name for name in ("enable_thinking", "thinking") if name in template.variables]
+    switches = _thinking_switches(template)
     if not switches and effort != "none":
         raise RequestError(
             f"reasoning_effort={effort!r:.32}: this model's chat template knows no such thing; "

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from octavo.entrypoints.openai.context import ServerContext
-from octavo.entrypoints.openai.errors import Failure
+from octavo.entrypoints.openai.errors import ErrorBody, Failure
 from octavo.entrypoints.openai.schema.common import RequestBody
 from octavo.entrypoints.openai.streaming import OPENAI_STREAM, EventSink, StreamForm
 from octavo.utils.registry import Registry
@@ -54,6 +54,7 @@ class ErrorForm:
 
     body: Callable[[Failure], bytes]  # of a whole answer
     stream: StreamForm
+    schema: type[msgspec.Struct] = ErrorBody  # of `body`
 
 
 OPENAI_ERRORS = ErrorForm(lambda failure: failure.body, OPENAI_STREAM)
@@ -70,6 +71,7 @@ class Endpoint:
     bodies: tuple[type[RequestBody], ...] = ()
     reply: type[msgspec.Struct] | None = None  # of an answer that is not streamed
     errors: ErrorForm = OPENAI_ERRORS
+    streams_by_query: bool = False  # a query parameter may ask for a stream
     is_admin: bool = False  # served to admin keys only
     while_stopping: bool = False  # served also when the server takes no new work
 
@@ -96,6 +98,7 @@ ENDPOINTS: Registry[tuple[Endpoint, ...]] = Registry(
             "admin",
             "chat",
             "completion",
+            "conversations",
             "embeddings",
             "generate",
             "grammar",

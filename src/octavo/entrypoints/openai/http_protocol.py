@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from octavo.utils.logging import get_logger
+
+logger = get_logger(__name__)
 
 MAX_OVERHEAD = 64 << 10  # bytes of a request that are not its body, beside as many as the body has
 
@@ -33,9 +36,11 @@ class ConnectionBody:
 
     def write(self, part: bytes) -> None:
         """Send a part as one chunk."""
-        # A connection that closes in this very turn of the loop; uvloop raises RuntimeError.
-        with contextlib.suppress(OSError, RuntimeError):
+        try:
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        # A connection that closes in this very turn of the loop; uvloop raises RuntimeError.
+        except (OSError, RuntimeError) as error:
+            logger.debug("a part of an answer could not be sent: %s", error)
 
 
 class HTTPProtocol(HttpToolsProtocol):

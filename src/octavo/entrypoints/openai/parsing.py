@@ -63,7 +63,8 @@ class RequestParser:
         for name in fields.keys() - set(kind.__struct_fields__):
             if name in kind.refused:
                 if msgspec.json.decode(fields[name]) not in kind.refused[name]:
-                    raise RequestError(f"{name} is not supported by this server", name)
+                    why = kind.reasons.get(name, "")
+                    raise RequestError(f"{name} is not supported by this server{why}", name)
             elif name not in kind.harmless:
                 unknown.append(name[:_MAX_NAME])
         if not unknown:

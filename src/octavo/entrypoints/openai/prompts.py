@@ -21,6 +21,10 @@ _PIECE = 1 << 17  # characters
 _MARGIN = 1.1  # pieces may have a few tokens more than the whole
 
 
+class PromptTooLongError(RequestError):
+    """A text has more tokens than a prompt can have."""
+
+
 class Prompt(NamedTuple):
     """A prompt as the engine takes it; `text` is None if it came as token ids."""
 
@@ -54,7 +58,7 @@ class PromptBuilder:
         limit = self._max_chars * (_TRUNCATED if truncate else 1)
         longest = max(map(len, texts))
         if longest > limit:
-            raise RequestError(
+            raise PromptTooLongError(
                 f"{param} has {longest} characters; a prompt of max_model_len="
                 f"{self._max_model_len} tokens has at most {limit}",
                 param,
@@ -93,7 +97,7 @@ def _refuse_too_long(tokenizer: Tokenizer, text: str, most_tokens: int, param: s
     for start in range(0, len(text), _PIECE):
         count += len(tokenizer.encode(text[start : start + _PIECE], add_special_tokens=False))
         if count > most_tokens * _MARGIN:
-            raise RequestError(
+            raise PromptTooLongError(
                 f"{param} has {len(text)} characters, of which the first {start + _PIECE} are more "
                 f"than {most_tokens} tokens; shorten it",
                 param,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import WatchError
+
+from octavo.entrypoints.openai.event_store import (
+    READ_CHUNKS,
+    Chunk,
+    decode_chunk,
+    encode_chunk,
+)
 
 _INDEX = "octavo:responses"  # a sorted set: key -> time of its last use
 _PREFIX = "octavo:response:"
+_EVENTS = "octavo:events:"
+_EVENTS_KEPT = 3600  # seconds after the last one
 
 
 class RedisStore:
@@ -40,10 +51,52 @@ class RedisStore:
             await self._redis.zadd(_INDEX, {key: time.time()}, xx=True)
         return record
 
+    async def swap(self, key: str, old: bytes, new: bytes) -> bool:
+        """See ResponseStore."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            await pipe.watch(_PREFIX + key)
+            if await pipe.get(_PREFIX + key) != old:
+                return False
+            pipe.multi()
+            pipe.set(_PREFIX + key, new)
+            pipe.zadd(_INDEX, {key: time.time()})
+            try:
+                await pipe.execute()
+            except WatchError:
+                return False
+        return True
+
     async def delete(self, key: str) -> bool:
         """See ResponseStore."""
         await self._redis.zrem(_INDEX, key)
         return bool(await self._redis.delete(_PREFIX + key))
+
+    def close(self) -> None:
+        """The connections close with the process."""
+
+
+class RedisEvents:
+    """Chunks of events as one list per response, which Redis drops an hour after the last one."""
+
+    def __init__(self, address: str) -> None:
+        self._redis: Any = Redis.from_url(address)
+
+    async def add(self, chunks: Mapping[str, Chunk]) -> None:
+        """See EventStore."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for key, chunk in chunks.items():
+                pipe.rpush(_EVENTS + key, encode_chunk(chunk))
+                pipe.expire(_EVENTS + key, _EVENTS_KEPT)
+            await pipe.execute()
+
+    async def read(self, key: str, begin: int) -> list[Chunk]:
+        """See EventStore."""
+        found = await self._redis.lrange(_EVENTS + key, begin, begin + READ_CHUNKS - 1)
+        return [decode_chunk(chunk) for chunk in found]
+
+    async def forget(self, key: str) -> None:
+        """See EventStore."""
+        await self._redis.delete(_EVENTS + key)
 
     def close(self) -> None:
         """The connections close with the process."""

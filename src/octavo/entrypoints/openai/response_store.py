@@ -37,6 +37,9 @@ class ResponseStore(Protocol):
     async def get(self, key: str) -> bytes | None:
         """A record, or None."""
 
+    async def swap(self, key: str, old: bytes, new: bytes) -> bool:
+        """Put `new` in the place of `old`; False if the record is another one by now, or gone."""
+
     async def delete(self, key: str) -> bool:
         """Forget a record; False if there was none."""
 
@@ -116,6 +119,13 @@ class MemoryStore:
             self._records.move_to_end(key)
         return record
 
+    async def swap(self, key: str, old: bytes, new: bytes) -> bool:
+        """See ResponseStore."""
+        if self._records.get(key) != old:
+            return False
+        await self.put(key, new)
+        return True
+
     async def delete(self, key: str) -> bool:
         """See ResponseStore."""
         record = self._records.pop(key, None)
@@ -149,6 +159,21 @@ class SqliteStore:
         """See ResponseStore."""
         return await self._run(lambda: self._get(key))
 
+    async def swap(self, key: str, old: bytes, new: bytes) -> bool:
+        """See ResponseStore."""
+
+        def swap() -> bool:
+            with self._connection as connection:
+                done = connection.execute(
+                    "UPDATE responses SET used = ?, size = ?, record = ? "
+                    "WHERE key = ? AND record = ?",
+                    (time.time(), len(new), new, key, old),
+                )
+                _trim(connection, self._max_entries, self._max_bytes)
+                return done.rowcount > 0
+
+        return await self._run(swap)
+
     async def delete(self, key: str) -> bool:
         """See ResponseStore."""
 
@@ -173,15 +198,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)",
                 (key, time.time(), len(record), record),
             )
-            count, size = connection.execute(
-                "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM responses"
-            ).fetchone()
-            while count and (count > self._max_entries or size > self._max_bytes):
-                oldest, freed = connection.execute(
-                    "SELECT key, size FROM responses ORDER BY used LIMIT 1"
-                ).fetchone()
-                connection.execute("DELETE FROM responses WHERE key = ?", (oldest,))
-                count, size = count - 1, size - freed
+            _trim(connection, self._max_entries, self._max_bytes)
 
     def _get(self, key: str) -> bytes | None:
         with self._connection as connection:
@@ -189,6 +206,19 @@ class SqliteStore:
                 "UPDATE responses SET used = ? WHERE key = ? RETURNING record", (time.time(), key)
             ).fetchone()
         return None if row is None else bytes(row[0])
+
+
+def _trim(connection: sqlite3.Connection, max_entries: int, max_bytes: int) -> None:
+    """Delete what was used longest ago until the rest is within the bounds."""
+    count, size = connection.execute(
+        "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM responses"
+    ).fetchone()
+    while count and (count > max_entries or size > max_bytes):
+        oldest, freed = connection.execute(
+            "SELECT key, size FROM responses ORDER BY used LIMIT 1"
+        ).fetchone()
+        connection.execute("DELETE FROM responses WHERE key = ?", (oldest,))
+        count, size = count - 1, size - freed
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -8,12 +8,14 @@ from typing import Any
 
 from octavo.entrypoints.openai.chat_plan import ChatPlan
 from octavo.entrypoints.openai.errors import Failure
+from octavo.entrypoints.openai.opaque_text import pack
 from octavo.entrypoints.openai.schema.responses import (
     InputTokensDetails,
     Response,
     ResponsesUsage,
 )
 from octavo.entrypoints.openai.streaming import named_event
+from octavo.entrypoints.openai.text_logprobs import TextLogprobs
 from octavo.entrypoints.tool_parsers.events import (
     CallArguments,
     CallStart,
@@ -27,11 +29,24 @@ _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
 class ResponseWriter:
-    """Keeps `response` up to date and writes its stream, whole or event by event."""
+    """Keeps `response` up to date and writes its stream, whole or event by event.
 
-    def __init__(self, plan: ChatPlan, response: Response) -> None:
+    With `logprobs`, texts come with those of their tokens; with `pack_reasoning`, reasoning also in
+    a form that clients send back unread.
+    """
+
+    def __init__(
+        self,
+        plan: ChatPlan,
+        response: Response,
+        *,
+        logprobs: TextLogprobs | None = None,
+        pack_reasoning: bool = False,
+    ) -> None:
         self.response = response
         self._plan = plan
+        self._logprobs = logprobs
+        self._pack_reasoning = pack_reasoning
         self._number = 0  # of the next event
         self._output_tokens = 0
         self._begun = False
@@ -87,6 +102,8 @@ class ResponseWriter:
         """News become items; returns the events about them."""
         completion = output.outputs[0]
         self._output_tokens += len(completion.token_ids)
+        if self._logprobs is not None:
+            self._logprobs.add(completion.token_ids, completion.logprobs or [])
         parts = [self._add(event) for event in self._plan.events(completion)]
         if completion.finished:
             parts.append(self._finish(output, completion))
@@ -136,10 +153,17 @@ class ResponseWriter:
             case ContentText():
                 begin = self._open_text("message", "output_text")
                 self._part["text"] += event.text
+                logprobs = [] if self._logprobs is None else self._logprobs.take(event.text)
+                self._part["logprobs"] += logprobs
                 return begin + self._about_item(
-                    "response.output_text.delta", content_index=0, delta=event.text, logprobs=[]
+                    "response.output_text.delta",
+                    content_index=0,
+                    delta=event.text,
+                    logprobs=logprobs,
                 )
             case ReasoningText():
+                if self._logprobs is not None:
+                    self._logprobs.take(event.text)
                 begin = self._open_text("reasoning", "reasoning_text")
                 self._part["text"] += event.text
                 return begin + self._about_item(
@@ -192,11 +216,13 @@ class ResponseWriter:
             )
         else:
             part = self._part
+            if item["type"] == "reasoning" and self._pack_reasoning:
+                item["encrypted_content"] = pack(part["text"])
             done = self._about_item(
                 f"response.{part['type']}.done",
                 content_index=0,
                 text=part["text"],
-                **({"logprobs": []} if item["type"] == "message" else {}),
+                **({"logprobs": part["logprobs"]} if item["type"] == "message" else {}),
             )
             told = done + self._about_item("response.content_part.done", content_index=0, part=part)
         index = len(output) - 1

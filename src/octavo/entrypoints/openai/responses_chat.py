@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from octavo.entrypoints.openai.opaque_text import unpack
 from octavo.entrypoints.openai.schema.responses import ResponsesRequest
 from octavo.types.errors import RequestError
 
@@ -44,6 +45,8 @@ def chat_fields(body: ResponsesRequest, messages: list[dict[str, Any]]) -> dict[
         "tool_choice": _tool_choice(body.tool_choice),
         "response_format": _response_format(body.text or {}),
     }
+    if body.max_tool_calls == 1:
+        fields["parallel_tool_calls"] = False  # a grammar of calls ends after one then
     _check_stream_options(body)
     for name, value in (body.reasoning or {}).items():
         if name == "effort":
@@ -60,11 +63,14 @@ def input_items(value: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return value
 
 
-def messages_of(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages; calls and reasoning join the assistant's message. Raises RequestError."""
+def messages_of(items: Iterable[Mapping[str, Any]], param: str = "input") -> list[dict[str, Any]]:
+    """Items as messages; calls and reasoning join the assistant's message.
+
+    Raises RequestError, which names `param`, the field that holds the items.
+    """
     messages: list[dict[str, Any]] = []
     for i, item in enumerate(items):
-        where = f"input[{i}]"
+        where = f"{param}[{i}]"
         match item.get("type", "message"):
             case "message":
                 message = _message(item, where)
@@ -89,6 +95,7 @@ def messages_of(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
             case "reasoning":
                 text = _text(item.get("content") or "", f"{where}.content")
+                text = text or unpack(item.get("encrypted_content")) or ""
                 if text:
                     messages.append({"role": "assistant", "content": None, "reasoning": text})
             case kind:

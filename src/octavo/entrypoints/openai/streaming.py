@@ -118,8 +118,9 @@ class EventWriter:
 
     def send_waiting(self) -> None:
         """Send what `write_now` was given."""
-        waiting, self._waiting = self._waiting, b""
+        waiting = self._waiting
         if waiting and self._direct is not None:
+            self._waiting = b""
             self._direct.write(waiting)
 
     async def write(self, events: bytes) -> None:
@@ -160,6 +161,10 @@ class ChunkTemplate:
         if start is None:
             start = self._starts[index] = self._head + b'{"index":%d,' % index
         return start
+
+    def text(self, index: int, before: bytes, text: str, after: bytes) -> bytes:
+        """A chunk of choice `index` whose only news is a text, as JSON between two constants."""
+        return b"".join((self.start(index), before, to_json(text), after, self._plain_tail))
 
     def tail(self, usage: Usage | None = None, more: bytes = b"") -> bytes:
         """The end of a chunk, from the brace that closes its choice on.

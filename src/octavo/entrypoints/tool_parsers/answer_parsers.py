@@ -75,6 +75,17 @@ class AnswerParsers:
         """Whether there is anything to look for in an answer, with `calls` also tool calls."""
         return self.reasoning is not None or (calls and self.tools is not None)
 
+    @property
+    def mark_texts(self) -> list[str]:
+        """The texts that stand around reasoning and calls, as models write them."""
+        texts: list[str] = []
+        if self.reasoning is not None:
+            texts += [*self.reasoning.syntax.starts, *self.reasoning.syntax.ends]
+        if self.tools is not None:
+            closers = [text for texts in self.tools.closers.values() for text in texts]
+            texts += map(self._by_token.marks.spelled, [*self.tools.opens, *closers])
+        return [text for text in texts if text]
+
     def stop_scope(self, reading: Reading) -> StopScope:
         """Where stop strings do not count: in reasoning and in calls."""
         scope = StopScope(inside=self._inside(reading) is True)

@@ -129,10 +129,11 @@ INLINE float exponentials(float *row, int64_t length, int64_t room) {
 }
 
 /* One head of one text of L tokens, queries, keys and values `stride` floats from token to token.
- * bias: of distance 0, or none. scratch: see text_scratch. */
+ * bias: of distance 0, or none. Tokens more than `reach` apart don't see each other. scratch: see
+ * text_scratch. */
 static void attend_text(const float *q, const float *k, const float *v, int64_t stride, int64_t L,
-                        int64_t D, float scale, const float *bias, float *scratch, float *out,
-                        int64_t out_stride) {
+                        int64_t D, float scale, const float *bias, int64_t reach, float *scratch,
+                        float *out, int64_t out_stride) {
     const int64_t key_panels = (L + PANEL - 1) / PANEL, value_panels = (D + PANEL - 1) / PANEL;
     const int64_t room = key_panels * PANEL, width = value_panels * PANEL;
     float *keys = scratch, *values = keys + room * D, *scores = values + L * width;
@@ -156,17 +157,25 @@ static void attend_text(const float *q, const float *k, const float *v, int64_t 
         const int64_t rows = L - begin < MAX_ROWS ? L - begin : MAX_ROWS;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < D; d++) queries[r * D + d] = q[(begin + r) * stride + d] * scale;
-        for (int64_t p = 0; p < key_panels; p++)
+        /* The keys that some of these queries see, from the beginning of a panel on. */
+        const int64_t first = begin > reach ? (begin - reach) / PANEL : 0, low = first * PANEL;
+        const int64_t high = L - begin - rows > reach ? begin + rows + reach : L;
+        for (int64_t p = first; p * PANEL < high; p++)
             product(queries, D, rows, D, keys + p * D * PANEL, PANEL, scores + p * PANEL, room);
         float shares[MAX_ROWS];
         for (int64_t r = 0; r < rows; r++) {
             float *row = scores + r * room;
+            const int64_t at = begin + r;
             if (bias)
-                for (int64_t i = 0; i < L; i++) row[i] += bias[i - begin - r];
-            shares[r] = 1.0f / exponentials(row, L, (L + LANES - 1) / LANES * LANES);
+                for (int64_t i = low; i < high; i++) row[i] += bias[i - at];
+            for (int64_t i = low; i < at - reach; i++) row[i] = -INFINITY;
+            for (int64_t i = at + reach + 1; i < high; i++) row[i] = -INFINITY;
+            const int64_t seen = high - low;
+            shares[r] = 1.0f / exponentials(row + low, seen, (seen + LANES - 1) / LANES * LANES);
         }
         for (int64_t p = 0; p < value_panels; p++)
-            product(scores, room, rows, L, v + p * PANEL, v_stride, sums + p * PANEL, width);
+            product(scores + low, room, rows, high - low, v + low * v_stride + p * PANEL, v_stride,
+                    sums + p * PANEL, width);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < D; d++)
                 out[(begin + r) * out_stride + d] = sums[r * width + d] * shares[r];
@@ -180,10 +189,11 @@ static int64_t text_scratch(int64_t L, int64_t D) {
 }
 
 /* Attention within texts: text r is tokens starts[r]..starts[r + 1] - 1 of qkv[T][3][H][D], every
- * token sees all of its own. bias[H][2 span - 1], or none: of distances, 0 in the middle.
- * Writes out[T][H][D]. Returns 0, or -1 without memory. */
+ * token sees those of its own at most `reach` away. bias[H][2 span - 1], or none: of distances, 0
+ * in the middle. Writes out[T][H][D]. Returns 0, or -1 without memory. */
 int octavo_text_attention(const float *qkv, const int32_t *starts, int64_t texts, int64_t H,
-                          int64_t D, float scale, const float *bias, int64_t span, float *out) {
+                          int64_t D, float scale, const float *bias, int64_t span, int64_t reach,
+                          float *out) {
     int64_t longest = 0;
     for (int64_t r = 0; r < texts; r++)
         if (starts[r + 1] - starts[r] > longest) longest = starts[r + 1] - starts[r];
@@ -202,8 +212,8 @@ int octavo_text_attention(const float *qkv, const int32_t *starts, int64_t texts
                 if (!scratch || L < 1) continue;
                 const float *q = qkv + (begin * 3 * H + h) * D;
                 const float *near = bias ? bias + h * (2 * span - 1) + span - 1 : 0;
-                attend_text(q, q + H * D, q + 2 * H * D, 3 * H * D, L, D, scale, near, scratch,
-                            out + (begin * H + h) * D, H * D);
+                attend_text(q, q + H * D, q + 2 * H * D, 3 * H * D, L, D, scale, near, reach,
+                            scratch, out + (begin * H + h) * D, H * D);
             }
         free(scratch);
     }

@@ -18,7 +18,7 @@ _SIGNATURES: Final[Signatures] = {
     "octavo_gelu": (None, (c_void_p, c_int64)),
     "octavo_text_attention": (
         c_int,
-        (c_void_p,) * 2 + (c_int64,) * 3 + (c_float, c_void_p, c_int64, c_void_p),
+        (c_void_p,) * 2 + (c_int64,) * 3 + (c_float, c_void_p, c_int64, c_int64, c_void_p),
     ),
 }
 
@@ -36,10 +36,12 @@ class TextKernels:
         num_heads: int,
         scale: float,
         distance_bias: torch.Tensor | None,
+        reach: int | None = None,
     ) -> torch.Tensor:
         """qkv[T, 3 * heads * D], starts[R + 1] int32 of R texts -> [T, heads * D].
 
-        distance_bias[heads, 2 N - 1]: see EncoderAttention. Raises MemoryError.
+        distance_bias[heads, 2 N - 1]: see EncoderAttention; reach: see EncoderParams. Raises
+        MemoryError.
         """
         width = qkv.shape[1] // 3
         out = torch.empty(qkv.shape[0], width)
@@ -53,6 +55,7 @@ class TextKernels:
             scale,
             None if distance_bias is None else distance_bias.data_ptr(),
             span,
+            qkv.shape[0] if reach is None else reach,
             out.data_ptr(),
         )
         if failed:

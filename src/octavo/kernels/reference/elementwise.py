@@ -61,7 +61,7 @@ def qk_norm_rope_cache(
     if k_norm_weight is not None:
         k = kv[:, :num_kv_heads]
         k.copy_(rms_norm(k, k_norm_weight, eps))
-    _rotate(qk[..., :rotary_dim], cos_sin.index_select(0, positions), is_neox)
+    rotate_pairs(qk[..., :rotary_dim], cos_sin.index_select(0, positions), is_neox)
     kv = kv.unflatten(1, (2, num_kv_heads))
     if slot_mapping.numel() and int(slot_mapping.min()) < 0:
         used = slot_mapping >= 0
@@ -71,7 +71,7 @@ def qk_norm_rope_cache(
     return q
 
 
-def _rotate(x: torch.Tensor, cos_sin: torch.Tensor, is_neox: bool) -> None:
+def rotate_pairs(x: torch.Tensor, cos_sin: torch.Tensor, is_neox: bool) -> None:
     """Rotate pairs of x[T, heads, dim] in place by the angles of cos_sin[T, dim].
 
     Computes in float32 (RoPE; Su et al., 2021). A pair is (i, i + dim / 2) in GPT-NeoX's layout

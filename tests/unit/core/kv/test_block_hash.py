@@ -9,12 +9,13 @@ import pytest
 
 from octavo.core.kv.block_hash import BlockHasher
 from octavo.types.errors import ConfigError
+from octavo.types.request import MediaSpan
 
 
-def hashes_of(tokens, *, algo="sha256", model="m", lora=None, salt=None, size=4):
+def hashes_of(tokens, *, algo="sha256", model="m", lora=None, salt=None, size=4, media=()):
     hasher = BlockHasher(algo, model, size)
     hashes: list[bytes] = []
-    hasher.extend(hashes, hasher.root(lora, salt), tokens)
+    hasher.extend(hashes, hasher.root(lora, salt), tokens, media)
     return hashes
 
 
@@ -66,6 +67,37 @@ def test_model_adapter_and_salt_separate(algo):
     ]
     assert len({tuple(hashes) for hashes in variants}) == len(variants)
     assert hashes_of(tokens, algo=algo, salt="a") == hashes_of(tokens, algo=algo, salt="a")
+
+
+def test_media_separate_from_the_block_they_begin_in():
+    tokens = [1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 6, 7, 8, 9, 10, 11]
+    plain = hashes_of(tokens)
+    variants = [
+        hashes_of(tokens, media=media)
+        for media in (
+            (),
+            (MediaSpan(5, 5, "a"),),
+            (MediaSpan(5, 5, "b"),),
+            (MediaSpan(6, 4, "a"),),
+            (MediaSpan(5, 4, "a"),),
+            (MediaSpan(5, 3, "a"), MediaSpan(8, 2, "b")),
+            (MediaSpan(5, 3, "b"), MediaSpan(8, 2, "a")),
+        )
+    ]
+    assert {hashes[0] for hashes in variants} == {plain[0]}
+    for index in (2, 3):
+        assert len({hashes[index] for hashes in variants}) == len(variants)
+    two = (MediaSpan(5, 3, "a"), MediaSpan(8, 2, "b"))
+    assert hashes_of(tokens, media=two[::-1]) == hashes_of(tokens, media=two)
+
+
+def test_media_are_hashed_bit_by_bit_as_at_once():
+    media = (MediaSpan(2, 1, "a"), MediaSpan(3, 6, "b"))
+    hasher = BlockHasher("sha256", "m", 4)
+    tokens, hashes = list(range(19)), []
+    for end in range(1, 20):
+        hasher.extend(hashes, hasher.root(None, None), tokens[:end], media)
+    assert hashes == hashes_of(tokens, media=media) != hashes_of(tokens)
 
 
 def test_a_salt_with_a_lone_surrogate_is_hashed():

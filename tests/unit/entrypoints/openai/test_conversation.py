@@ -157,6 +157,17 @@ def test_reasoning_effort_that_the_template_does_not_know_is_refused():
     assert caught.value.param == "reasoning_effort"
 
 
+def test_documents_that_the_template_does_not_show_are_refused():
+    shows, hides = Template({"documents"}), Template()
+    body = conversation(documents=[{"title": "a", "text": "b"}])
+    renderer(shows).render(body)
+    assert shows.calls[0][1]["documents"] == body.documents
+    with pytest.raises(RequestError, match="shows none") as caught:
+        renderer(hides).render(body)
+    assert caught.value.param == "documents"
+    renderer(hides).render(conversation(documents=[]))
+
+
 @pytest.mark.parametrize(
     ("fields", "begins", "goes_on"),
     [

@@ -1,5 +1,7 @@
 """Stores of responses: what is kept, within which bound, by every kind of store."""
 
+import asyncio
+
 import fakeredis
 import pytest
 
@@ -39,6 +41,34 @@ async def test_records_are_kept_replaced_and_deleted(make_store):
     assert await store.delete("a")
     assert not await store.delete("a")
     assert await store.get("a") is None
+
+
+async def test_a_record_is_swapped_only_for_the_one_that_was_seen(make_store):
+    store = make_store(10)
+    assert not await store.swap("a", b"", b"1")
+    await store.put("a", b"1")
+    assert not await store.swap("a", b"0", b"2")
+    assert await store.get("a") == b"1"
+    assert await store.swap("a", b"1", b"3")
+    assert await store.get("a") == b"3"
+    await store.delete("a")
+    assert not await store.swap("a", b"3", b"4")
+    assert await store.get("a") is None
+
+
+async def test_nothing_is_lost_where_many_swap_at_once(make_store):
+    store = make_store(10)
+    await store.put("a", b"0")
+
+    async def count(times):
+        for _ in range(times):
+            while True:
+                seen = await store.get("a")
+                if await store.swap("a", seen, b"%d" % (int(seen) + 1)):
+                    break
+
+    await asyncio.gather(*(count(5) for _ in range(4)))
+    assert await store.get("a") == b"20"
 
 
 async def test_the_one_used_longest_ago_goes_first(make_store):

@@ -43,7 +43,10 @@ async def create_chat_completion(
     )
     answer = ChatAnswer(context, body, plan, stream, response_id)
     if body.stream:
-        return EventReply(lambda writer: follow(writer, outputs, answer, response_id))
+        texts = answer.text_events if answer.is_plain else None
+        return EventReply(
+            lambda writer: follow(writer, outputs, answer, response_id, text_events=texts)
+        )
     return json_reply(answer.whole((await collect(outputs, 1))[0]))
 
 

@@ -37,6 +37,8 @@ from octavo.types.sampling_params import SamplingParams
 
 _DEFAULT_MAX_TOKENS = 16  # the API's own
 
+_PLAIN_END = b',"logprobs":null,"finish_reason":null'
+
 
 async def create_completion(
     context: ServerContext, info: RequestInfo, body: CompletionRequest
@@ -65,7 +67,10 @@ async def create_completion(
     )
     answer = _CompletionAnswer(context, body, params, prompts, stream, response_id)
     if body.stream:
-        return EventReply(lambda writer: follow(writer, outputs, answer, response_id))
+        texts = answer.text_events if answer.is_plain else None
+        return EventReply(
+            lambda writer: follow(writer, outputs, answer, response_id, text_events=texts)
+        )
     return json_reply(answer.whole(await collect(outputs, len(prompts))))
 
 
@@ -119,6 +124,11 @@ class _CompletionAnswer:
         # Outputs that wait for the log-probabilities of the prompt they are to begin with.
         self._held: defaultdict[int, list[CompletionOutput]] = defaultdict(list)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the chunks between first and last hold a text and nothing else."""
+        return self._logprobs is None and not (self._token_ids or self._stream.continuous_usage)
+
     def whole(self, outputs: list[RequestOutput]) -> CompletionResponse:
         """The response of a request that is not streamed."""
         choices = []
@@ -146,6 +156,11 @@ class _CompletionAnswer:
         chunks = [self._chunk(number, output, completion) for completion in held]
         held.clear()
         return b"".join(chunks)
+
+    def text_events(self, index: int, text: str, token_ids: list[int]) -> bytes:
+        """The chunk of a delta of sequence `index` of the only prompt; see `is_plain`."""
+        self._usage.note_tokens(len(token_ids))
+        return self._template.text(index, b'"text":', text, _PLAIN_END) if text else b""
 
     def abandon(self, number: int) -> bytes:
         """Finish markers of the prompt's choices that are still open."""
@@ -198,7 +213,7 @@ class _CompletionAnswer:
             return b""  # a token that is only a part of a character
         parts = [self._template.start(index), b'"text":', to_json(text)]
         if plain:
-            parts.append(b',"logprobs":null,"finish_reason":null')
+            parts.append(_PLAIN_END)
         else:
             logprobs, self._offsets[index] = self._choice_logprobs(
                 number, output, completion, self._offsets[index], begins=begins

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from octavo.entrypoints.openai.anthropic_chat import chat_fields
+from octavo.entrypoints.openai.anthropic_thinking import thinking_fields
 from octavo.entrypoints.openai.chat_plan import ChatPlan
 from octavo.entrypoints.openai.chat_run import ChatRun
 from octavo.entrypoints.openai.context import ServerContext
@@ -20,9 +21,12 @@ from octavo.entrypoints.openai.endpoint import (
 )
 from octavo.entrypoints.openai.errors import Failure
 from octavo.entrypoints.openai.generation import collect, follow
+from octavo.entrypoints.openai.opaque_text import pack, signature
 from octavo.entrypoints.openai.schema.messages import (
     CountTokensRequest,
     CountTokensResponse,
+    MessagesError,
+    MessagesErrorDetail,
     MessagesRequest,
     MessagesResponse,
     MessagesUsage,
@@ -56,7 +60,7 @@ async def create_message(
     context: ServerContext, info: RequestInfo, body: MessagesRequest
 ) -> Reply | EventReply:
     """Go on with a conversation."""
-    fields = chat_fields(body) | {
+    fields = _prompt_fields(context, body) | {
         "max_tokens": body.max_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
@@ -70,7 +74,8 @@ async def create_message(
     run = ChatRun(context, fields, body.field_names())
     response_id = f"msg_{body.request_id or info.id}"
     plan, outputs = await run.start(response_id)
-    answer = _Message(plan, response_id, body.model or context.model_names[0])
+    hide = body.thinking is not None and body.thinking.display == "omitted"
+    answer = _Message(plan, response_id, body.model or context.model_names[0], hide)
     if body.stream:
         return EventReply(
             lambda writer: follow(writer, outputs, answer, response_id, form=_ERRORS.stream)
@@ -82,17 +87,25 @@ async def count_tokens(
     context: ServerContext, info: RequestInfo, body: CountTokensRequest
 ) -> Reply:
     """How many tokens the model would read."""
-    prompt = await ChatRun(context, chat_fields(body), body.field_names()).prompt()
+    prompt = await ChatRun(context, _prompt_fields(context, body), body.field_names()).prompt()
     return json_reply(CountTokensResponse(len(prompt.token_ids)))
 
 
-class _Message:
-    """Writes one answer, whole or event by event."""
+def _prompt_fields(context: ServerContext, body: CountTokensRequest) -> dict[str, Any]:
+    marks = context.parsers.thinking_marks()
+    has_marks = marks is not None and bool(marks.ends)
+    switches = context.conversations.thinking_switches
+    return chat_fields(body) | thinking_fields(body, switches, has_marks)
 
-    def __init__(self, plan: ChatPlan, response_id: str, model: str) -> None:
+
+class _Message:
+    """Writes one answer, whole or event by event; its thoughts may be hidden in signatures."""
+
+    def __init__(self, plan: ChatPlan, response_id: str, model: str, hide_thoughts: bool) -> None:
         self._plan = plan
         self._id = response_id
         self._model = model
+        self._hide_thoughts = hide_thoughts
         self._blocks: list[dict[str, Any]] = []
         self._output_tokens = 0
         self._begun = False
@@ -109,6 +122,10 @@ class _Message:
         for block in self._blocks:
             if block["type"] == "tool_use":
                 block["input"] = _parsed(block.pop("json"))
+            elif block["type"] == "thinking":
+                block["signature"] = self._signature(block)
+                if self._hide_thoughts:
+                    block["thinking"] = ""
         message = self._message(output)
         message.content = self._blocks
         message.stop_reason, message.stop_sequence = self._stop(completion)
@@ -189,20 +206,27 @@ class _Message:
         match event:
             case ContentText():
                 delta = {"type": "text_delta", "text": event.text}
-            case ReasoningText():
+            case ReasoningText() if not self._hide_thoughts:
                 delta = {"type": "thinking_delta", "thinking": event.text}
             case CallArguments():
                 delta = {"type": "input_json_delta", "partial_json": event.text}
         if delta is not None:
-            body = {"type": "content_block_delta", "index": index, "delta": delta}
-            parts.append(named_event("content_block_delta", body))
+            parts.append(_block_delta(index, delta))
         return b"".join(parts)
+
+    def _signature(self, block: dict[str, Any]) -> str:
+        return (pack if self._hide_thoughts else signature)(block["thinking"])
 
     def _close_block(self, index: int) -> bytes:
         if self._open is None:
             return b""
         self._open = None
-        return named_event("content_block_stop", {"type": "content_block_stop", "index": index})
+        signed = b""
+        if self._blocks[index]["type"] == "thinking":
+            text = self._signature(self._blocks[index])
+            signed = _block_delta(index, {"type": "signature_delta", "signature": text})
+        stop = {"type": "content_block_stop", "index": index}
+        return signed + named_event("content_block_stop", stop)
 
     def _ending(self, output: RequestOutput, completion: CompletionOutput) -> bytes:
         reason, sequence = self._stop(completion)
@@ -228,6 +252,11 @@ def _block_start(index: int, block: dict[str, Any]) -> bytes:
     return named_event("content_block_start", body)
 
 
+def _block_delta(index: int, delta: dict[str, str]) -> bytes:
+    body = {"type": "content_block_delta", "index": index, "delta": delta}
+    return named_event("content_block_delta", body)
+
+
 def _parsed(arguments: str) -> Any:
     """A call's input; one that the model did not write to its end stays the text it is."""
     try:
@@ -236,15 +265,19 @@ def _parsed(arguments: str) -> Any:
         return {"raw": arguments}
 
 
-def _error(failure: Failure) -> dict[str, Any]:
+def _error(failure: Failure) -> MessagesError:
     default = "api_error" if failure.status >= 500 else "invalid_request_error"
     kind = _ERROR_TYPES.get(failure.status, default)
-    return {"type": "error", "error": {"type": kind, "message": failure.detail.message}}
+    message, param = failure.detail.message, failure.detail.param
+    if param is not None and param not in message:
+        message = f"{param}: {message}"  # the API has no other place for it
+    return MessagesError(error=MessagesErrorDetail(kind, message))
 
 
 _ERRORS = ErrorForm(
     lambda failure: to_json(_error(failure)),
     StreamForm(lambda failure: named_event("error", _error(failure)), b""),
+    MessagesError,
 )
 
 ENDPOINTS = (

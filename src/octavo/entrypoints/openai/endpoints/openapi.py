@@ -12,7 +12,6 @@ from octavo import __version__
 from octavo.entrypoints.openai.context import ServerContext
 from octavo.entrypoints.openai.endpoint import ENDPOINTS as ALL
 from octavo.entrypoints.openai.endpoint import Endpoint, Reply, RequestInfo
-from octavo.entrypoints.openai.errors import ErrorBody
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REF = "#/components/schemas/{name}"
@@ -26,9 +25,10 @@ async def openapi(context: ServerContext, info: RequestInfo, body: None) -> Repl
 @functools.cache
 def _document() -> bytes:
     endpoints = [endpoint for name in ALL for endpoint in ALL.get(name)]
-    types: list[type] = [ErrorBody]
+    types: list[type] = []
     for endpoint in endpoints:
-        types += [t for t in (*_bodies(endpoint), endpoint.reply) if t is not None]
+        types += [endpoint.errors.schema, *_bodies(endpoint)]
+        types += [] if endpoint.reply is None else [endpoint.reply]
     types = list(dict.fromkeys(types))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = dict(zip(types, schemas, strict=True))
@@ -51,7 +51,7 @@ def _document() -> bytes:
     )
 
 
-def _bodies(endpoint: Endpoint) -> tuple[type, ...]:
+def _bodies(endpoint: Endpoint) -> tuple[type[msgspec.Struct], ...]:
     return (endpoint.schema,) if isinstance(endpoint.schema, type) else endpoint.bodies
 
 
@@ -67,7 +67,7 @@ def _operation(
             "200": {"description": "The answer.", "content": _content(endpoint, schemas)},
             "default": {
                 "description": "What went wrong.",
-                "content": {"application/json": {"schema": schemas[ErrorBody]}},
+                "content": {"application/json": {"schema": schemas[endpoint.errors.schema]}},
             },
         },
     }
@@ -92,8 +92,9 @@ def _content(endpoint: Endpoint, schemas: dict[type, dict[str, Any]]) -> dict[st
     if endpoint.reply is None:
         return {}
     content: dict[str, Any] = {"application/json": {"schema": schemas[endpoint.reply]}}
-    if any("stream" in getattr(body, "__struct_fields__", ()) for body in _bodies(endpoint)):
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+    streams = any("stream" in body.__struct_fields__ for body in _bodies(endpoint))
+    if streams or endpoint.streams_by_query:
+        content["text/event-stream"] = {}  # OpenAPI 3.1 has no words for the events of a stream
     return content
 
 

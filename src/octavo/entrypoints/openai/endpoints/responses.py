@@ -22,9 +22,17 @@ from octavo.entrypoints.openai.endpoint import (
     json_reply,
 )
 from octavo.entrypoints.openai.errors import Failure, describe
+from octavo.entrypoints.openai.event_mirror import StoredEvents
 from octavo.entrypoints.openai.generation import collect, follow
 from octavo.entrypoints.openai.response_writer import ResponseWriter
 from octavo.entrypoints.openai.responses_chat import chat_fields, input_items, messages_of
+from octavo.entrypoints.openai.responses_options import (
+    ENCRYPTED_REASONING,
+    check_options,
+    conversation_id,
+    num_logprobs,
+    text_logprobs,
+)
 from octavo.entrypoints.openai.schema.responses import (
     DeletedResponse,
     InputItems,
@@ -32,11 +40,13 @@ from octavo.entrypoints.openai.schema.responses import (
     ResponsesRequest,
     StoredResponse,
 )
+from octavo.entrypoints.openai.stored_conversations import load_conversation, note_turn
 from octavo.entrypoints.openai.stored_responses import (
+    PREFIX,
     UNFINISHED,
     ResponseKeeper,
+    delete_response,
     load_response,
-    missing,
     store_key,
 )
 from octavo.entrypoints.openai.streaming import EventSink, StreamForm, named_event
@@ -50,7 +60,12 @@ async def create_response(
     context: ServerContext, info: RequestInfo, body: ResponsesRequest
 ) -> Reply | EventReply:
     """Answer a turn."""
+    check_options(context, body)
     before: list[dict[str, Any]] = []
+    in_conversation = conversation_id(body)
+    if in_conversation is not None:
+        stored = await load_conversation(context, info, in_conversation, "conversation")
+        before = messages_of(stored.items)
     if body.previous_response_id is not None:
         name = "previous_response_id"
         before = (await load_response(context, info, body.previous_response_id, name)).messages
@@ -60,9 +75,25 @@ async def create_response(
     response = _new_response(context, body)
     if response.background:
         context.background.check_room()
-    plan, outputs = await run.start(response.id)
-    writer = ResponseWriter(plan, response)
-    keeper = ResponseKeeper(context, info, StoredResponse(response, _with_ids(items), messages))
+    if body.truncation == "auto":
+        await run.leave_out_oldest()
+    logprobs = num_logprobs(body)
+    plan, outputs = await run.start(response.id, logprobs=logprobs, most_calls=body.max_tool_calls)
+    writer = ResponseWriter(
+        plan,
+        response,
+        logprobs=None if logprobs is None else text_logprobs(context, logprobs),
+        pack_reasoning=ENCRYPTED_REASONING in (body.include or ()),
+    )
+    items = _with_ids(items)
+
+    async def extend_conversation() -> None:
+        if in_conversation is not None:
+            await note_turn(context, info, in_conversation, [*items, *response.output])
+
+    keeper = ResponseKeeper(
+        context, info, StoredResponse(response, items, messages), extend_conversation
+    )
     await keeper.keep()
 
     form = StreamForm(writer.error, b"")
@@ -110,22 +141,24 @@ async def get_response(context: ServerContext, info: RequestInfo, body: None) ->
     stored = await load_response(context, info, response_id)
     if after is None:
         return json_reply(stored.response)
-    log = context.background.log(store_key(info, response_id))
+    response = stored.response
+    log = await context.background.events(
+        store_key(info, response_id),
+        may_begin=response.background and response.status in UNFINISHED,
+    )
     if log is None:
         raise RequestError(
-            "The events of this response are not here: it was not begun with background=true, or "
-            "by another process, or they were too old to be kept; retrieve it without stream",
+            "The events of this response are not kept: it was not begun with background=true, or "
+            "they were too old; retrieve it without stream",
             "stream",
         )
     return EventReply(lambda events: _replay(log, after, events))
 
 
-async def delete_response(context: ServerContext, info: RequestInfo, body: None) -> Reply:
+async def forget_response(context: ServerContext, info: RequestInfo, body: None) -> Reply:
     """Forget a stored response."""
     response_id = info.path_params["response_id"]
-    await context.background.forget(store_key(info, response_id))
-    if not await context.responses.delete(store_key(info, response_id)):
-        raise missing(response_id)
+    await delete_response(context, info, response_id)
     return json_reply(DeletedResponse(response_id))
 
 
@@ -164,13 +197,15 @@ def _new_response(context: ServerContext, body: ResponsesRequest) -> Response:
     if body.background and not store:
         raise RequestError("background=true needs a response that is stored", "background")
     return Response(
-        id=f"resp_{body.request_id or uuid.uuid4().hex}",
+        id=PREFIX + (body.request_id or uuid.uuid4().hex),
         created_at=int(time.time()),
         status="queued" if body.background else "in_progress",
         background=bool(body.background),
+        conversation=_shown_conversation(body),
         model=body.model or context.model_names[0],
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
+        max_tool_calls=body.max_tool_calls,
         metadata=body.metadata or {},
         parallel_tool_calls=body.parallel_tool_calls is not False,
         previous_response_id=body.previous_response_id,
@@ -180,17 +215,24 @@ def _new_response(context: ServerContext, body: ResponsesRequest) -> Response:
         text=body.text or {"format": {"type": "text"}},
         tool_choice=body.tool_choice or "auto",
         tools=body.tools or [],
+        top_logprobs=body.top_logprobs or 0,
         top_p=body.top_p,
+        truncation=body.truncation or "disabled",
         user=body.user,
         output=[],
     )
+
+
+def _shown_conversation(body: ResponsesRequest) -> dict[str, str] | None:
+    known = conversation_id(body)
+    return None if known is None else {"id": known}
 
 
 def _with_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"id": f"item_{uuid.uuid4().hex}", **item} for item in items]
 
 
-async def _replay(log: EventLog, after: int, events: EventSink) -> None:
+async def _replay(log: EventLog | StoredEvents, after: int, events: EventSink) -> None:
     """Send what a log holds and will hold."""
     async with aclosing(log.read(after)) as parts:
         async for part in parts:
@@ -248,8 +290,8 @@ ENDPOINTS = (
         reply=Response,
         errors=_ERRORS,
     ),
-    Endpoint(_ONE, ("GET",), get_response, reply=Response),
-    Endpoint(_ONE, ("DELETE",), delete_response, reply=DeletedResponse),
+    Endpoint(_ONE, ("GET",), get_response, reply=Response, streams_by_query=True),
+    Endpoint(_ONE, ("DELETE",), forget_response, reply=DeletedResponse),
     Endpoint(f"{_ONE}/input_items", ("GET",), list_input_items, reply=InputItems),
     Endpoint(f"{_ONE}/cancel", ("POST",), cancel_response, reply=Response),
 )

@@ -46,6 +46,7 @@ class RequestBody(msgspec.Struct, kw_only=True):
     """A JSON body; every field is optional unless the endpoint can't do without it."""
 
     refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    reasons: ClassVar[Mapping[str, str]] = {}  # why a field is refused, and what to do instead
     harmless: ClassVar[frozenset[str]] = frozenset({"user"})
 
     model: str | None = None

@@ -9,16 +9,6 @@ import msgspec
 
 from octavo.entrypoints.openai.schema.common import RequestBody
 
-_REFUSED: dict[str, tuple[Any, ...]] = {
-    "conversation": (None,),
-    "include": (None, []),
-    "max_tool_calls": (None,),
-    "prompt": (None,),
-    "top_logprobs": (None, 0),
-    "truncation": (None, "disabled"),
-}
-
-
 _FORMAT_NAMES = {
     "response_format.type": "text.format.type",
     "response_format.json_schema": "text.format",
@@ -32,7 +22,10 @@ _FORMAT_NAMES = {
 class ResponsesRequest(RequestBody, kw_only=True):
     """A turn of a conversation: what is new, and perhaps the response it goes on from."""
 
-    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = _REFUSED
+    refused: ClassVar[Mapping[str, tuple[Any, ...]]] = {"prompt": (None,)}
+    reasons: ClassVar[Mapping[str, str]] = {
+        "prompt": ", which keeps no templates of prompts; send the text as instructions and input"
+    }
     harmless: ClassVar[frozenset[str]] = frozenset(
         {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"}
     )
@@ -40,6 +33,11 @@ class ResponsesRequest(RequestBody, kw_only=True):
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None  # an id, or {"id": ...}
+    truncation: str | None = None  # "auto": the oldest turns go where the rest would not fit
+    include: list[str] | None = None
+    top_logprobs: int | None = None
+    max_tool_calls: int | None = None  # further ones are dropped
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
@@ -114,10 +112,12 @@ class Response(msgspec.Struct, kw_only=True):
     completed_at: int | None = None
     status: str = "in_progress"
     background: bool = False
+    conversation: dict[str, str] | None = None
     error: dict[str, Any] | None = None
     incomplete_details: dict[str, Any] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
     metadata: dict[str, str] = {}
     model: str
     output: list[dict[str, Any]] = []
@@ -129,6 +129,7 @@ class Response(msgspec.Struct, kw_only=True):
     text: dict[str, Any] = {}
     tool_choice: str | dict[str, Any] = "auto"
     tools: list[dict[str, Any]] = []
+    top_logprobs: int = 0
     top_p: float | None = None
     truncation: str = "disabled"
     usage: ResponsesUsage | None = None

@@ -1,4 +1,4 @@
-"""int8: weights rounded to 8 bits while they are read, a float32 scale for every 32 inputs."""
+"""int8: weights rounded to 8 bits while they are read, scale and minimum for every 32 inputs."""
 
 from __future__ import annotations
 

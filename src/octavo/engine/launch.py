@@ -112,7 +112,7 @@ class CoreProcess(CoreLink):
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-        self._context.destroy(linger=0)
+        self._disconnect()
 
     def _wait_until_ready(self) -> EngineFacts:
         facts: EngineFacts = self._wait_for(MessageType.READY, self._check_start)

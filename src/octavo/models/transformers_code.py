@@ -73,7 +73,12 @@ def _known_class(hf_config: Mapping[str, Any], code: Path | None) -> type[Pretra
 def _load(reference: str, code: Path) -> Any:
     """The class that an entry of auto_map names, by transformers' dynamic modules."""
     try:
-        return get_class_from_dynamic_module(reference, str(code))
+        try:
+            return get_class_from_dynamic_module(reference, str(code))
+        except SystemError:
+            # transformers parses the file, and Python 3.11 counts the depth of what its threads
+            # parse together: another thread that does so at that moment makes it fail.
+            return get_class_from_dynamic_module(reference, str(code))
     # Whatever the code of others raises.
     except Exception as error:
         raise _failed(reference, code, error) from error

@@ -163,7 +163,7 @@ def test_broken_and_missing_files(tmp_path):
     with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):
         load_tokenizer(find_model(str(tmp_path)))
     (tmp_path / "tokenizer.model").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.model and no tokenizer\.json; make one"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.model is no SentencePiece model"):
         load_tokenizer(find_model(str(tmp_path)))
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from octavo.entrypoints.openai.sampling import SamplingDefaults
+from octavo.entrypoints.openai.sampling import _SAME, SamplingDefaults
 from octavo.entrypoints.openai.schema.common import GenerationBody
 from octavo.types.errors import RequestError
+from octavo.types.sampling_extras import RepetitionDetectionParams
 from octavo.types.sampling_params import RequestOutputKind, SamplingParams
 
 
@@ -31,8 +32,16 @@ def test_every_field_of_the_same_name_is_taken_over():
         "allowed_token_ids": [5, 6], "bad_words": ["y"], "detokenize": True,
         "skip_special_tokens": False, "spaces_between_special_tokens": False,
         "include_stop_str_in_output": True, "truncate_prompt_tokens": 9,
-        "skip_reading_prefix_cache": True,
+        "skip_reading_prefix_cache": True, "typical_p": 0.5, "top_n_sigma": 1.5,
+        "xtc_probability": 0.5, "xtc_threshold": 0.25, "dynatemp_range": 0.25,
+        "dynatemp_exponent": 2.0, "mirostat_mode": 2, "mirostat_tau": 3.0, "mirostat_eta": 0.25,
+        "dry_multiplier": 0.75, "dry_base": 1.5, "dry_allowed_length": 3,
+        "dry_penalty_last_n": 64, "dry_sequence_breakers": ["z"], "thinking_token_budget": 8,
+        "repetition_detection": RepetitionDetectionParams(max_pattern_size=4),
     }  # fmt: skip
+    assert set(fields) == set(_SAME)
+    neutral = SamplingParams()
+    assert [n for n in fields if n != "detokenize" and fields[n] == getattr(neutral, n)] == []
     found = params(**fields)
     assert {name: getattr(found, name) for name in fields} == fields
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from octavo.entrypoints.openai import beams
 from support.fake_async_llm import SCRIPT
 
 
@@ -366,3 +367,35 @@ async def test_without_a_tokenizer_token_ids_work_and_text_does_not(make_client)
     ).json()
     assert body["choices"][0]["token_ids"] == [3, 4]
     assert (await client.complete([70], echo=True)).status_code == 400
+
+
+def first_token(client):
+    """The fake engine finds it second likeliest at every place, and the next id likeliest."""
+    return client.engine.tokenizer.encode(SCRIPT, add_special_tokens=False)[0]
+
+
+async def test_the_choices_of_a_beam_search_are_its_best_texts(client):
+    token, decode = first_token(client), client.engine.tokenizer.decode
+    reply = await client.complete("ab", use_beam_search=True, n=2, max_tokens=3)
+    choices = reply.json()["choices"]
+    best = [[token + 1] * 3, [token + 1, token + 1, token]]
+    assert [choice["text"] for choice in choices] == [decode(tokens) for tokens in best]
+    assert [choice["index"] for choice in choices] == [0, 1]
+    assert {choice["finish_reason"] for choice in choices} == {"length"}
+    assert reply.json()["usage"]["completion_tokens"] == 6
+    asked = [params for _, params, _ in client.engine.seen]
+    assert [(params.max_tokens, params.logprobs) for params in asked] == [(1, 4)] * 5
+
+
+@pytest.mark.parametrize("prompt", ["ab", "a" * 100])
+@pytest.mark.parametrize(("penalty", "length"), [(0.0, 0), (1.0, 0), (2.0, 4)])
+async def test_the_length_penalty_of_beams_counts_output_tokens_alone(
+    client, monkeypatch, prompt, penalty, length
+):
+    """The likeliest token ends the text: nothing scores -0.5, four tokens -4 / 4 ** penalty."""
+    ends = frozenset({first_token(client) + 1})
+    monkeypatch.setattr(beams, "end_tokens", lambda config, tokenizer: ends)
+    reply = await client.complete(
+        prompt, use_beam_search=True, max_tokens=4, length_penalty=penalty
+    )
+    assert reply.json()["choices"][0]["text"] == SCRIPT[0] * length

@@ -1,7 +1,12 @@
 """/inference/v1/generate and the render endpoints over a fake engine: tokens in, tokens out."""
 
+import base64
+
+import numpy as np
 import pytest
 
+from octavo.types.outputs import HiddenStates
+from octavo.types.sampling_extras import HiddenStatesParams
 from support.fake_async_llm import SCRIPT
 
 GENERATE = "/inference/v1/generate"
@@ -39,6 +44,26 @@ async def test_a_stream_gives_the_same_tokens(client):
     assert choices[-1]["finish_reason"] == "length"
     assert usage["usage"]["completion_tokens"] == 9
     assert usage["choices"] == []
+
+
+async def test_hidden_states_are_base64_of_float32(client, monkeypatch):
+    states = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 7
+    plain = client.engine.generate
+
+    async def with_states(*args, **options):
+        async for output in plain(*args, **options):
+            output.outputs[0].hidden_states = HiddenStates([0, -1], 1, states)
+            yield output
+
+    monkeypatch.setattr(client.engine, "generate", with_states)
+    wanted = {"layers": [0, -1], "positions": "output"}
+    reply = await generate(client, sampling_params={"max_tokens": 3, "hidden_states": wanted})
+    found = reply.json()["choices"][0]["hidden_states"]
+    assert (found["layers"], found["first_position"]) == ([0, -1], 1)
+    data = np.frombuffer(base64.b64decode(found["data"]), "<f4").reshape(found["shape"])
+    assert np.array_equal(data, states)
+    _, params, _ = client.engine.seen[-1]
+    assert params.hidden_states == HiddenStatesParams(layers=[0, -1], positions="output")
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,8 @@ class Person:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "octavo.cli.main", *words],
             stdin=other, stdout=other, stderr=other, env=env, close_fds=True,
+            # A shell's background jobs, which the tests may be, ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         os.close(other)
         self.seen = ""

@@ -92,32 +92,11 @@ def test_attention(library, rows, heads, window, soft_cap, sinks, dtype):
 @pytest.mark.parametrize("eager", [True, False])
 def test_engine(library, tmp_path_factory, eager):
     """Greedy tokens of a bfloat16 model, graphs on and off, are those of the Triton backend."""
-    from octavo import LLM, SamplingParams  # noqa: PLC0415 (collected without a GPU too)
-    from support.tiny_models import save_wide_qwen3  # noqa: PLC0415 (slow)
+    from support.backend_engine import (  # noqa: PLC0415 (slow)
+        check_tokens_beside_triton,
+    )
 
     if library.page_multiple > 1:
         pytest.skip("pages of 256 tokens: the kernels are tested above")
     folder = tmp_path_factory.mktemp("tiny-qwen3")
-    save_wide_qwen3(folder, vocab_size=512, intermediate_size=512, num_hidden_layers=2)
-    prompts = [{"prompt_token_ids": list(range(1, n))} for n in (2, 18, 65, 91, 301)]
-    params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True, detokenize=False)
-    tokens = {}
-    for backend in ("triton", "flash_attn"):
-        llm = LLM(
-            model=str(folder),
-            skip_tokenizer_init=True,
-            dtype="float16",
-            attention_backend=backend,
-            enforce_eager=eager,
-            max_num_seqs=16,
-            max_model_len=1024,
-            gpu_memory_utilization=0.2,
-        )
-        try:
-            outputs = llm.generate(prompts, params, use_tqdm=False)
-            tokens[backend] = [output.outputs[0].token_ids for output in outputs]
-        finally:
-            llm.shutdown()
-    same = sum(a == b for a, b in zip(*tokens.values(), strict=True))
-    # Half precision has near-ties; one row of five may part.
-    assert same >= 4, tokens
+    check_tokens_beside_triton("flash_attn", folder, enforce_eager=eager)

@@ -7,8 +7,10 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from support.handler_server import serving
 
 # Headers that the proxy writes itself.
 OWN = {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
@@ -91,13 +93,5 @@ def cutting_proxy(upstream: str) -> Iterator[CuttingProxy]:
             self.close_connection = cut
             connection.close()
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as state.url:
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

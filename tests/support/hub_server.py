@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from support.handler_server import serving
 
 COMMIT = hashlib.sha1(b"first").hexdigest()
 
@@ -53,16 +54,8 @@ def hub_server(repositories: dict[str, dict[str, bytes]]) -> Iterator[HubServer]
             if body:
                 self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as hub.endpoint:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def answer(hub: HubServer, path: str) -> tuple[int, dict[str, str], bytes]:

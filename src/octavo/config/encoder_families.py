@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from octavo.config.families import GELU_TANH, Family
 
@@ -29,23 +30,7 @@ _BERT = Family(
         "add_cross_attention": (None, False),
     },
 )
-_ROBERTA = Family(
-    qkv_bias=True,
-    o_bias=True,
-    mlp_bias=True,
-    gated_mlp=False,
-    activations=_ACTIVATIONS,
-    rotates="never",
-    names=_LAYER_NORM,
-    defaults={
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "pad_token_id": 1,
-    },
-    only=_BERT.only,
-)
+_ROBERTA = replace(_BERT, defaults={**_BERT.defaults, "pad_token_id": 1})
 
 _MODERN_BERT = Family(
     qkv_bias="attention_bias",
@@ -81,14 +66,8 @@ ENCODERS: Mapping[str, Family] = {
     "XLMRoberta": _ROBERTA,
     "Camembert": _ROBERTA,
     "ModernBert": _MODERN_BERT,
-    "MPNet": Family(
-        qkv_bias=True,
-        o_bias=True,
-        mlp_bias=True,
-        gated_mlp=False,
-        activations=_ACTIVATIONS,
-        rotates="never",
-        names=_LAYER_NORM,
+    "MPNet": replace(
+        _BERT,
         defaults={
             "hidden_act": "gelu",
             "layer_norm_eps": 1e-12,
@@ -96,14 +75,10 @@ ENCODERS: Mapping[str, Family] = {
             "pad_token_id": 1,
             "relative_attention_num_buckets": 32,
         },
+        only={},
     ),
-    "DistilBert": Family(
-        qkv_bias=True,
-        o_bias=True,
-        mlp_bias=True,
-        gated_mlp=False,
-        activations=_ACTIVATIONS,
-        rotates="never",
+    "DistilBert": replace(
+        _BERT,
         names={
             "hidden_size": "dim",
             "intermediate_size": "hidden_dim",
@@ -117,5 +92,6 @@ ENCODERS: Mapping[str, Family] = {
             "layer_norm_eps": 1e-12,
             "max_position_embeddings": 512,
         },
+        only={},
     ),
 }

@@ -5,16 +5,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
 from octavo.checkpoints import modelscope
 from octavo.types.errors import CheckpointError
+from support.handler_server import serving
 from support.tiny_gguf import write_gguf
 
 FILES = {
@@ -64,16 +64,8 @@ def modelscope_server(repositories):
             if body:
                 self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as hub.endpoint:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def respond(hub, path, query):

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import threading
-from datetime import timedelta
 
 import boto3
 import pytest
@@ -15,19 +14,11 @@ from octavo.checkpoints import download, object_store
 from octavo.checkpoints.locate import find_model
 from octavo.types.errors import CheckpointError
 from support.range_server import range_server
+from support.small_downloads import CHUNK, small_and_quick  # noqa: F401 (a fixture)
 from support.tiny_gguf import write_gguf
 from support.tiny_models import save_tiny
 
-CHUNK = 16384
-
-
-@pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch, tmp_path):
-    monkeypatch.setattr(download, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(download, "_FIRST_WAIT", 0.01)
-    wait = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5)}
-    monkeypatch.setattr(object_store, "_RETRY", {"max_retries": 1, "backoff": wait})
-    monkeypatch.setenv("OCTAVO_CACHE_ROOT", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("small_and_quick")
 
 
 @pytest.fixture(scope="session")

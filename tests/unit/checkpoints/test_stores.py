@@ -1,29 +1,20 @@
 """Models in real object stores: S3's, Azure's and Google's emulators, behind a proxy that cuts."""
 
 import logging
-from datetime import timedelta
 
 import pytest
 
-from octavo.checkpoints import download, object_store
+from octavo.checkpoints import download
 from octavo.checkpoints.locate import find_model
 from octavo.types.errors import CheckpointError
 from support.cutting_proxy import cutting_proxy
+from support.small_downloads import CHUNK, small_and_quick  # noqa: F401 (a fixture)
 from support.store_emulators import BUCKET, STORES
 from support.tiny_gguf import write_gguf
 from support.tiny_models import save_tiny
 
-CHUNK = 16384
+pytestmark = pytest.mark.usefixtures("small_and_quick")
 WEIGHTS = "model.safetensors"
-
-
-@pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch, tmp_path):
-    monkeypatch.setattr(download, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(download, "_FIRST_WAIT", 0.01)
-    wait = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5)}
-    monkeypatch.setattr(object_store, "_RETRY", {"max_retries": 1, "backoff": wait})
-    monkeypatch.setenv("OCTAVO_CACHE_ROOT", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

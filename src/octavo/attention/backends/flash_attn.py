@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -77,10 +77,18 @@ def _can_be_found(module: str) -> bool:
     return spec is not None
 
 
-def _window(params: AttentionParams, unlimited: int | None) -> tuple[int | None, int]:
-    """(keys before the query, keys behind it)."""
+def _shared(step: FlashStep, params: AttentionParams, unlimited: int | None = -1) -> dict[str, Any]:
+    """What every version calls alike; `unlimited` is how it is told that there is no window."""
     window = params.sliding_window
-    return (unlimited if window is None else window - 1), 0
+    return {
+        "cu_seqlens_q": step.query_start_loc,
+        "max_seqlen_q": step.max_query_len,
+        "softmax_scale": params.scale,
+        "causal": True,
+        # Keys before the query, keys behind it.
+        "window_size": (unlimited if window is None else window - 1, 0),
+        "softcap": params.soft_cap or 0.0,
+    }
 
 
 def _version_2(
@@ -97,14 +105,9 @@ def _version_2(
         q,
         keys,
         values,
-        cu_seqlens_q=step.query_start_loc,
         cu_seqlens_k=starts,
-        max_seqlen_q=step.max_query_len,
         max_seqlen_k=step.max_seq_len,
-        softmax_scale=params.scale,
-        causal=True,
-        window_size=_window(params, -1),
-        softcap=params.soft_cap or 0.0,
+        **_shared(step, params),
         block_table=step.page_table,
     )
 
@@ -123,12 +126,7 @@ def _version_3(
         values,
         cache_seqlens=step.seq_lens,
         page_table=step.page_table,
-        cu_seqlens_q=step.query_start_loc,
-        max_seqlen_q=step.max_query_len,
-        softmax_scale=params.scale,
-        causal=True,
-        window_size=_window(params, -1),
-        softcap=params.soft_cap or 0.0,
+        **_shared(step, params),
     )
 
 
@@ -144,14 +142,9 @@ def _version_3_of_vllm(
         q,
         keys,
         values,
-        max_seqlen_q=step.max_query_len,
-        cu_seqlens_q=step.query_start_loc,
         max_seqlen_k=step.max_seq_len,
         seqused_k=step.seq_lens,
-        softmax_scale=params.scale,
-        causal=True,
-        window_size=_window(params, -1),
-        softcap=params.soft_cap or 0.0,
+        **_shared(step, params),
         block_table=step.page_table,
         fa_version=3,
         # The only number type that its kernels take them in.
@@ -171,16 +164,11 @@ def _version_4(
         q,
         keys,
         values,
-        cu_seqlens_q=step.query_start_loc,
         seqused_k=step.seq_lens,
-        max_seqlen_q=step.max_query_len,
         max_seqlen_k=step.max_seq_len,
         page_table=step.page_table,
-        softmax_scale=params.scale,
-        causal=True,
-        window_size=_window(params, None),
+        **_shared(step, params, unlimited=None),
         learnable_sink=None if params.sinks is None else params.sinks.to(q.dtype),
-        softcap=params.soft_cap or 0.0,
     )
     return out
 
